@@ -1,0 +1,180 @@
+"""Derivatives of a user's function: one directional derivative, and the Laplacian by the first rung that works.
+
+Rungs, best first: the closed form the user gave; folx (forward Laplacian) with sparsity; folx without; second-order
+JVPs along the coordinates, in chunks. A rung either traces or it does not, so the choice costs no computation; it is
+checked once per solve against second derivatives along directions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import equinox as eqx
+import folx
+import folx.api
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from heatnets.errors import InputError, NumericalError
+from heatnets.function import Function, place
+
+RUNGS = ("closed form", "folx sparse", "folx dense", "second-order JVPs")
+
+_CHUNK = 32  # coordinates per step of the last rung
+_EXACT_CHECK = 4096  # up to this dimension the check sums all d second derivatives, beyond it samples directions
+_DIRECTIONS = 64
+
+
+class Differentiable(eqx.Module):
+    """A user's function of (x) or (t, x) together with the rung that serves its Laplacian in x."""
+
+    function: Function
+    rung: str = eqx.field(static=True)
+
+    def __call__(self, *args: Array) -> Float[Array, ""]:
+        return self.function(*args)
+
+    def along(self, args: Sequence[Array], tangents: Sequence[Array]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The value at `args` and the derivative along `tangents`, in one forward pass."""
+        return jax.jvp(self.function, tuple(args), tuple(tangents))
+
+    def laplacian(self, *args: Array) -> Float[Array, ""]:
+        """Δ in the last argument, the others held."""
+        if self.rung == "closed form":
+            assert self.function.laplacian is not None
+            return jnp.asarray(self.function.laplacian(*args), jnp.float64)
+        *held, x = args
+
+        def f(y: Array) -> Array:
+            return self.function(*held, y)
+
+        if self.rung == "folx sparse":
+            return _folx(f, x, min(6, x.size - 1))
+        if self.rung == "folx dense":
+            return _folx(f, x, 0)
+        return _by_jvps(f, x)
+
+    def workspace(self, dim: int) -> int:
+        """Floats a compiled Laplacian may hold per evaluation, for sizing tiles."""
+        return {"closed form": 8 * dim, "folx sparse": 24 * dim, "folx dense": 4 * dim * dim + 8 * dim}.get(
+            self.rung, 8 * _CHUNK * dim
+        )
+
+
+def choose(name: str, function: Function, args: Sequence[np.ndarray]) -> tuple[Differentiable, list[str]]:
+    """The first rung that traces and passes the check at `args` (one point), and what was said of those before it."""
+    shapes = [jax.ShapeDtypeStruct(np.shape(a), jnp.float64) for a in args]
+    reasons: list[str] = []
+    for rung in RUNGS[0 if function.laplacian is not None else 1 :]:
+        candidate = Differentiable(function, rung)
+        with _folx_records() as records:
+            try:
+                jax.eval_shape(candidate.laplacian, *shapes)
+            except Exception as error:
+                reasons.append(f"{rung}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else str()}")
+                continue
+        if records:
+            # folx falls back to a full Hessian per entry for what it does not know: d² memory, refused here.
+            reasons.append(f"{rung}: {records[0]}")
+            continue
+        complaint = _check(candidate, args)
+        if complaint is None:
+            return candidate, reasons
+        if rung == "closed form":
+            raise InputError(
+                f"`{name}`'s laplacian must be the Laplacian in x of `{name}`; at {place([np.asarray(a) for a in args])} {complaint}. "
+                "Correct it, or leave it out: it is then computed automatically."
+            )
+        reasons.append(f"{rung}: {complaint}")
+    raise NumericalError(
+        f"no way to the Laplacian of `{name}` worked: {'; '.join(reasons)}. "
+        "Give it in closed form: hn.Function(f, laplacian=g)."
+    )
+
+
+def gradient(f: Callable[[Array], Array], x: Array) -> Array:
+    """∇f(x) by reverse mode; by forward mode where reverse mode does not trace (loops of unknown length)."""
+    try:
+        jax.eval_shape(jax.grad(f), x)
+    except Exception:
+        return jax.jacfwd(f)(x)
+    return jax.grad(f)(x)
+
+
+def _folx(f: Callable[[Array], Array], x: Array, threshold: int) -> Array:
+    out = folx.forward_laplacian(f, sparsity_threshold=threshold, disable_jit=True)(x)
+    # A result that does not depend on x comes back as a bare number.
+    return jnp.asarray(out.laplacian if isinstance(out, folx.api.FwdLaplArray) else 0.0, jnp.float64)
+
+
+def _second(f: Callable[[Array], Array], x: Array, direction: Array) -> Array:
+    """d²/dε² f(x + ε direction) at ε = 0."""
+    return jax.jvp(lambda y: jax.jvp(f, (y,), (direction,))[1], (x,), (direction,))[1]
+
+
+def _by_jvps(f: Callable[[Array], Array], x: Array, absolute: bool = False) -> Array:
+    """Σ_i ∂_i² f(x) (or Σ_i |∂_i² f(x)|), `_CHUNK` coordinates at a time."""
+    chunk = min(_CHUNK, x.size)
+    starts = jnp.arange(0, x.size, chunk)
+
+    def add(total: Array, start: Array) -> tuple[Array, None]:
+        # An index past the end gives the zero direction, which adds nothing.
+        directions = jax.nn.one_hot(start + jnp.arange(chunk), x.size, dtype=x.dtype)
+        terms = jax.vmap(lambda e: _second(f, x, e))(directions)
+        return total + jnp.sum(jnp.abs(terms) if absolute else terms), None
+
+    return jax.lax.scan(add, jnp.zeros((), x.dtype), starts)[0]
+
+
+@eqx.filter_jit
+def _compare(candidate: Differentiable, args: tuple[Array, ...], directions: Array | None) -> tuple[Array, ...]:
+    *held, x = args
+
+    def f(y: Array) -> Array:
+        return candidate(*held, y)
+
+    claimed = candidate.laplacian(*args)
+    if directions is None:
+        return claimed, _by_jvps(f, x), _by_jvps(f, x, absolute=True), jnp.zeros(())
+    terms = jax.lax.map(lambda v: _second(f, x, v), directions)
+    # E[vᵀHv] = tr H for random signs v.
+    return claimed, jnp.mean(terms), jnp.max(jnp.abs(terms)), jnp.std(terms, ddof=1) / np.sqrt(len(directions))
+
+
+def _check(candidate: Differentiable, args: Sequence[np.ndarray]) -> str | None:
+    """None, or what is wrong with the candidate's Laplacian at one point."""
+    dim = np.size(args[-1])
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (_DIRECTIONS, dim)) if dim > _EXACT_CHECK else None
+    if candidate.rung == RUNGS[-1] and signs is None:
+        return None  # the check would compare the rung with itself
+    arrays = tuple(jnp.asarray(a, jnp.float64) for a in args)
+    claimed, wanted, size, noise = map(float, _compare(candidate, arrays, signs))
+    if not np.isfinite(claimed):
+        return f"it is {claimed}"
+    if abs(claimed - wanted) > 1e-7 * size + 6 * noise + 1e-12:
+        return f"it gives {claimed:.8g} where the second derivatives sum to {wanted:.8g}"
+    return None
+
+
+@contextmanager
+def _folx_records() -> Iterator[list[str]]:
+    """Collect the warnings folx sends to the root logger instead of letting it print them."""
+    records: list[str] = []
+
+    def keep(record: logging.LogRecord) -> bool:
+        if "folx" not in record.pathname:
+            return True
+        if record.levelno >= logging.WARNING:
+            records.append(record.getMessage().split(". ")[0])
+        return False
+
+    root = logging.getLogger()
+    root.addFilter(keep)
+    try:
+        yield records
+    finally:
+        root.removeFilter(keep)

@@ -1,0 +1,96 @@
+"""Everything heatnets says when it must say no, and the checks of plain arguments.
+
+A message names the argument, what was wanted, what came, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+import warnings
+from collections.abc import Iterable
+from typing import Any
+
+
+class HeatnetsError(Exception):
+    """Base of every error heatnets raises on purpose."""
+
+
+class InputError(HeatnetsError, ValueError):
+    """An argument or a function of the user's is not what was wanted."""
+
+
+class NumericalError(HeatnetsError, ArithmeticError):
+    """The numbers went wrong: a value that is not finite, a factorisation that failed."""
+
+
+class ResourceError(HeatnetsError, MemoryError):
+    """What was asked for does not fit into the memory that was allowed."""
+
+
+class HeatnetsWarning(UserWarning):
+    """Something a user should know, and `stats["warnings"]` keeps."""
+
+
+class Notes:
+    """The warnings of one piece of work: each is shown once and kept for `stats["warnings"]`."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def warn(self, text: str, stacklevel: int = 2) -> None:
+        if text not in self.texts:
+            self.texts.append(text)
+            warnings.warn(text, HeatnetsWarning, stacklevel=stacklevel + 1)
+
+
+def describe(value: Any) -> str:
+    """A value in a few words, for the "what came" part of a message."""
+    shape = getattr(value, "shape", None)
+    if shape is not None and shape != ():
+        return f"an array of shape {tuple(shape)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def positive(name: str, value: Any, hint: str) -> float:
+    """`value` as a finite float > 0."""
+    is_number = isinstance(value, numbers.Real) or getattr(value, "shape", None) == ()
+    try:
+        number = float(value) if is_number and not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise InputError(f"`{name}` must be one finite number > 0; got {describe(value)}. {hint}")
+    return number
+
+
+def count(name: str, value: Any, least: int, hint: str) -> int:
+    """`value` as a whole number >= least."""
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least:
+        raise InputError(f"`{name}` must be a whole number >= {least}; got {describe(value)}. {hint}")
+    return number
+
+
+def pair(name: str, value: Any, hint: str) -> tuple[int, int]:
+    """`value` as two whole numbers >= 0, not both zero."""
+    items = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
+    if items is None or len(items) != 2:
+        raise InputError(f"`{name}` must be a pair of whole numbers; got {describe(value)}. {hint}")
+    first, second = (count(name, item, 0, hint) for item in items)
+    if first + second == 0:
+        raise InputError(f"`{name}` must not be (0, 0): nothing would be left to solve with. {hint}")
+    return first, second
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """`value` as one of `options`."""
+    known = list(options)
+    if value not in known:
+        raise InputError(f"`{name}` must be one of {', '.join(map(repr, known))}; got {describe(value)}.")
+    return value

@@ -1,0 +1,293 @@
+"""The two feature families of the paper: one point and one feature to value and residual.
+
+A feature is a small module that holds its own frozen draw. A block of M features is the same module with one more
+axis on every array; only `tiles` knows about that axis. Both families move u0 along paths, so three formulas serve:
+
+    MovedInitial   c u0(x + √(2Dt) η)                          both families (kernel: η = √2 y)
+    MovedSource    c t F(rt, x + √(2D(1-r)t) ξ)                importance sampling
+    KernelSource   1[g <= t] c exp(-|x-z|²/(4Dg)) F(t-g, z)    transformed Gaussian kernels
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from heatnets import streams
+from heatnets.directions import Design
+from heatnets.errors import InputError, choice, describe, positive
+from heatnets.operators import Equation
+from heatnets.problem import Problem
+
+Scalar = Float[Array, ""]
+Vector = Float[Array, "dim"]
+
+
+class Feature(eqx.Module):
+    """One frozen feature φ(t, x)."""
+
+    @abc.abstractmethod
+    def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+        """φ(t, x)."""
+
+    @abc.abstractmethod
+    def residual(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+        """(∂_t - D Δ) φ (t, x), for t > 0."""
+
+    @property
+    @abc.abstractmethod
+    def start(self) -> Scalar:
+        """The factor c in φ(0, ·) = c u0."""
+
+
+class MovedInitial(Feature):
+    """φ(t, x) = c u0(x + √(2Dt) η)."""
+
+    direction: Vector
+    coefficient: Scalar
+
+    def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+        return self.coefficient * equation.initial(equation.flow(t, x, self.direction))
+
+    def residual(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+        z, velocity = jax.jvp(lambda s: equation.flow(s, x, self.direction), (t,), (jnp.ones_like(t),))
+        _, change = equation.initial.along((z,), (velocity,))
+        return self.coefficient * equation.residual(change, equation.initial.laplacian(z))
+
+    @property
+    def start(self) -> Scalar:
+        return self.coefficient
+
+
+class MovedSource(Feature):
+    """φ(t, x) = c t F(rt, x + √(2D(1-r)t) ξ)."""
+
+    direction: Vector
+    fraction: Scalar
+    coefficient: Scalar
+
+    def _path(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Vector]:
+        return self.fraction * t, equation.flow((1 - self.fraction) * t, x, self.direction)
+
+    def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+        assert equation.source is not None
+        return self.coefficient * t * equation.source(*self._path(equation, t, x))
+
+    def residual(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+        assert equation.source is not None
+        place, velocity = jax.jvp(lambda s: self._path(equation, s, x), (t,), (jnp.ones_like(t),))
+        force, change = equation.source.along(place, velocity)
+        # ∂_t (t F) = F + t dF/dt along the path; Δ(t F) = t ΔF, as the path only shifts x.
+        return self.coefficient * equation.residual(force + t * change, t * equation.source.laplacian(*place))
+
+    @property
+    def start(self) -> Scalar:
+        return jnp.zeros_like(self.coefficient)
+
+
+class KernelSource(Feature):
+    """φ(t, x) = 1[g <= t] c exp(-|x-z|²/(4Dg)) F(t-g, z), with c kept as its logarithm: it underflows from d = 600."""
+
+    center: Vector
+    lag: Scalar
+    log_coefficient: Scalar
+
+    def _kernel(self, equation: Equation, x: Vector) -> tuple[Scalar, Scalar]:
+        square = jnp.sum((x - self.center) ** 2)
+        return jnp.exp(self.log_coefficient - square / (4 * equation.diffusion * self.lag)), square
+
+    def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+        assert equation.source is not None
+        kernel, _ = self._kernel(equation, x)
+        force = equation.source(jnp.maximum(t - self.lag, 0.0), self.center)
+        return jnp.where(self.lag <= t, kernel * force, 0.0)
+
+    def residual(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+        assert equation.source is not None
+        kernel, square = self._kernel(equation, x)
+        before = jnp.maximum(t - self.lag, 0.0)
+        force, change = equation.source.along((before, self.center), (jnp.ones_like(t), jnp.zeros_like(x)))
+        width = 2 * equation.diffusion * self.lag
+        laplacian = force * (square / width**2 - x.size / width)
+        return jnp.where(self.lag <= t, kernel * equation.residual(change, laplacian), 0.0)
+
+    @property
+    def start(self) -> Scalar:
+        return jnp.zeros_like(self.log_coefficient)
+
+
+@dataclass(frozen=True)
+class Density:
+    """A sampling density ψ of the user's in place of uniform draws; features are then divided by ψ.
+
+    Args:
+        draw: `draw(rng, n)` returns n points as rows, shape (n, k), drawn with the NumPy generator `rng`.
+        pdf: `pdf(points)` returns their densities, shape (n,), all > 0.
+    """
+
+    draw: Callable[[np.random.Generator, int], np.ndarray]
+    pdf: Callable[[np.ndarray], np.ndarray]
+
+    def points(self, count: int, width: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+        """`count` points of `width` coordinates, and the logarithm of their density."""
+        points = np.asarray(self.draw(streams.generator(seed, stream), count), np.float64)
+        if points.shape != (count, width) or not np.all(np.isfinite(points)):
+            raise InputError(f"`Density.draw` must return finite points of shape ({count}, {width}); got shape {points.shape}.")
+        pdf = np.asarray(self.pdf(points), np.float64)
+        if pdf.shape != (count,) or not np.all(np.isfinite(pdf) & (pdf > 0)):
+            raise InputError(
+                f"`Density.pdf` must return {count} finite numbers > 0, one per drawn point; got {describe(pdf)}"
+                + (f" with {int(np.sum(~(pdf > 0)))} not > 0." if pdf.shape == (count,) else ".")
+            )
+        return points, np.log(pdf)
+
+
+class Family(abc.ABC):
+    """A way of freezing the mild solution's integrals into features."""
+
+    name: str
+
+    @abc.abstractmethod
+    def draw(self, problem: Problem, counts: tuple[int, int], design: Design, seed: int) -> list[Feature]:
+        """Blocks of features, each with a leading axis: `counts[0]` from the initial condition, `counts[1]` from the source."""
+
+    def cautions(self, problem: Problem, counts: tuple[int, int], enforce: str) -> list[str]:
+        """What a user of this family must be told."""
+        return []
+
+
+@dataclass(frozen=True)
+class ImportanceFamily(Family):
+    """Importance sampling: the heat kernel is the law of the draws.
+
+    Args:
+        fraction_density: density on (0, 1) of the time fraction r in place of the uniform one.
+    """
+
+    fraction_density: Density | None = None
+    name = "importance"
+
+    def draw(self, problem: Problem, counts: tuple[int, int], design: Design, seed: int) -> list[Feature]:
+        _, eta = design.draw(counts[0], 0, problem.dim, seed, "initial features")
+        r, xi = design.draw(counts[1], 1, problem.dim, seed, "source features")
+        coefficient = np.ones(counts[1])
+        if self.fraction_density is not None:
+            r, log_pdf = self.fraction_density.points(counts[1], 1, seed, "fraction density")
+            if not np.all((r > 0) & (r < 1)):
+                raise InputError("`fraction_density` must draw time fractions inside (0, 1); some lie outside.")
+            coefficient = np.exp(-log_pdf)
+        return [
+            MovedInitial(jnp.asarray(eta), jnp.ones(counts[0])),
+            MovedSource(jnp.asarray(xi), jnp.asarray(r[:, 0]), jnp.asarray(coefficient)),
+        ]
+
+
+@dataclass(frozen=True)
+class GaussianFamily(Family):
+    """Transformed Gaussian kernels, drawn uniformly on [-A, A]^d and on the transformed lags.
+
+    Args:
+        half_width: A, the half width of the box of y and z.
+        shortest_lag: g_min as a fraction of the horizon, where the lag integral is cut for d >= 2; what is cut is at
+            most g_min sup|F|.
+        initial_density: density of y on R^d in place of the uniform one.
+        source_density: density of (lag, z) on (0, T] x R^d in place of the uniform one; rows are (lag, z_1, ..., z_d).
+    """
+
+    half_width: float = 5.0
+    shortest_lag: float = 1e-3
+    initial_density: Density | None = None
+    source_density: Density | None = None
+    name = "gaussian"
+
+    def __post_init__(self) -> None:
+        positive("half_width", self.half_width, "It is A in [-A, A]^d.")
+        if positive("shortest_lag", self.shortest_lag, "It is a fraction of the horizon.") >= 1:
+            raise InputError(f"`shortest_lag` must be below 1, a fraction of the horizon; got {self.shortest_lag:g}.")
+
+    def draw(self, problem: Problem, counts: tuple[int, int], design: Design, seed: int) -> list[Feature]:
+        d, A = problem.dim, self.half_width
+        if self.initial_density is None:
+            unit, _ = design.draw(counts[0], d, 0, seed, "initial features")
+            y, log_pdf = A * (2 * unit - 1), np.zeros(counts[0])
+        else:
+            y, log_pdf = self.initial_density.points(counts[0], d, seed, "initial density")
+        log_c = -0.5 * d * np.log(np.pi) - np.sum(y**2, axis=1) - log_pdf
+        initial = MovedInitial(jnp.asarray(np.sqrt(2.0) * y), jnp.asarray(np.exp(log_c)))
+
+        if self.source_density is None:
+            unit, _ = design.draw(counts[1], 1 + d, 0, seed, "source features")
+            lag = Lags(d, problem.horizon, self.shortest_lag * problem.horizon).at(unit[:, 0])
+            z, log_kernel = A * (2 * unit[:, 1:] - 1), np.full(counts[1], log_kernel_constant(d, problem.diffusion))
+        else:
+            rows, log_pdf = self.source_density.points(counts[1], 1 + d, seed, "source density")
+            lag, z = rows[:, 0], rows[:, 1:]
+            if not np.all((lag > 0) & (lag <= problem.horizon)):
+                raise InputError(f"`source_density` must draw lags in (0, horizon] in its first column; horizon = {problem.horizon:g}.")
+            log_kernel = -0.5 * d * np.log(4 * np.pi * problem.diffusion * lag) - log_pdf
+        return [initial, KernelSource(jnp.asarray(z), jnp.asarray(lag), jnp.asarray(log_kernel))]
+
+    def cautions(self, problem: Problem, counts: tuple[int, int], enforce: str) -> list[str]:
+        said = []
+        if problem.source is not None and counts[1] and enforce == "equation":
+            said.append(
+                "Gaussian kernel source features jump in t where their indicator switches on, and equation rows cannot see "
+                "a jump: a solution that needs the source features can be wrong by tens of per cent with a small "
+                'residual. Use family="importance", or enforce="mild".'
+            )
+        if problem.dim >= 3 and (self.initial_density is None or (counts[1] and self.source_density is None)):
+            said.append(
+                f"Gaussian kernels drawn uniformly on [-{self.half_width:g}, {self.half_width:g}]^{problem.dim} hardly ever land where "
+                'the kernel is: from d = 3 the family is kept for fidelity only. Use family="importance".'
+            )
+        return said
+
+
+class Lags:
+    """The paper's change of the lag g = t - s that removes the kernel's singularity, cut at `shortest` for d >= 2.
+
+    τ = √g (d = 1), -ln g (d = 2), g^α with α = 1 - d/2 (d >= 3); τ is uniform on 𝒟(longest).
+    """
+
+    def __init__(self, dim: int, longest: Any, shortest: Any) -> None:
+        self.dim, self.alpha = dim, 1 - dim / 2
+        if dim == 1:
+            self.ends = (0.0 * longest, jnp.sqrt(longest))
+        elif dim == 2:
+            self.ends = (-jnp.log(longest), -jnp.log(shortest))
+        else:
+            self.ends = (longest**self.alpha, shortest**self.alpha)
+
+    def at(self, unit: Any) -> Any:
+        """The lag of τ at the fraction `unit` of 𝒟."""
+        tau = self.ends[0] + (self.ends[1] - self.ends[0]) * unit
+        if self.dim == 1:
+            return tau**2
+        return jnp.exp(-tau) if self.dim == 2 else tau ** (1 / self.alpha)
+
+    @property
+    def length(self) -> Any:
+        """μ(𝒟)."""
+        return self.ends[1] - self.ends[0]
+
+
+def log_kernel_constant(dim: int, diffusion: Any) -> Any:
+    """log of 1 / (C(d) (4πD)^{d/2}), C = 1/2, 1, |1 - d/2|."""
+    C = {1: 0.5, 2: 1.0}.get(dim, abs(1 - dim / 2))
+    return -jnp.log(C) - 0.5 * dim * jnp.log(4 * jnp.pi * diffusion)
+
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (ImportanceFamily(), GaussianFamily())}
+
+
+def family(value: str | Family) -> Family:
+    """A family by name, or the user's own."""
+    return value if isinstance(value, Family) else FAMILIES[choice("family", value, FAMILIES)]

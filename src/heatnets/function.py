@@ -1,0 +1,180 @@
+"""The user's functions: wrapped, counted, traced and probed before anything long is done with them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from heatnets.errors import InputError, Notes, describe
+from heatnets.precision import is_low, low_precision_constants
+
+
+class Function(eqx.Module):
+    """A scalar function of the user's, with what is known about it.
+
+    Args:
+        function: `f(x)` or `f(t, x)`, written with `jax.numpy` for one point x of shape (dim,), returning a scalar.
+        laplacian: the Laplacian in x in closed form, with the same arguments. Faster than any automatic rung.
+        arguments: names of the arguments, for example `"t x"`, where the signature leaves doubt.
+
+    >>> import jax.numpy as jnp, heatnets as hn
+    >>> square = hn.Function(lambda x: x @ x, laplacian=lambda x: 2.0 * x.size)
+    >>> float(square(jnp.ones(3)))
+    3.0
+    """
+
+    function: Callable[..., Any]
+    laplacian: Callable[..., Any] | None = None
+    arguments: str | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self) -> None:
+        for name in ("function", "laplacian"):
+            value = getattr(self, name)
+            if not callable(value) and not (name == "laplacian" and value is None):
+                raise InputError(f"`{name}` must be a function; got {describe(value)}. Write hn.Function(f, laplacian=g).")
+
+    def __call__(self, *args: Any) -> Float[Array, ""]:
+        return jnp.asarray(self.function(*args), jnp.result_type(float))
+
+    def arity(self) -> list[str] | None:
+        """Names of the required positional arguments; None where the signature cannot be read."""
+        if self.arguments is not None:
+            return self.arguments.replace(",", " ").split()
+        try:
+            parameters = inspect.signature(self.function).parameters.values()
+        except (TypeError, ValueError):
+            return None
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return [p.name for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty]
+
+
+def checked(name: str, value: Any, wanted: Sequence[str], dim: int, notes: Notes) -> Function:
+    """`value` as a Function of the arguments `wanted` ("x" or "t", "x") that JAX can trace to one real number."""
+    if not callable(value):
+        raise InputError(f"`{name}` must be a function of ({', '.join(wanted)}); got {describe(value)}. {_example(wanted)}")
+    function = value if isinstance(value, Function) else Function(value)
+    _check_arity(name, function, wanted)
+    args = tuple(jax.ShapeDtypeStruct((dim,) if a == "x" else (), jnp.float64) for a in wanted)
+    _check_trace(name, function.function, args, notes)
+    if function.laplacian is not None:
+        _check_trace(f"{name}'s laplacian", function.laplacian, args, notes)
+    return function
+
+
+def _example(wanted: Sequence[str]) -> str:
+    return f"For example: lambda {', '.join(wanted)}: jnp.sum(jnp.sin(x))."
+
+
+def _check_arity(name: str, function: Function, wanted: Sequence[str]) -> None:
+    came = function.arity()
+    if came is None or len(came) == len(wanted):
+        return
+    if name == "source" and len(came) in (3, 4):
+        raise InputError(
+            f"`source` must be a function of (t, x); got ({', '.join(came)}). "
+            "Sources that depend on u are not supported yet."
+        )
+    raise InputError(
+        f"`{name}` must take {len(wanted)} argument(s), ({', '.join(wanted)}); it takes {len(came)} required "
+        f"one(s), ({', '.join(came)}). Time comes first; give parameters default values or close over them, or say "
+        f'hn.Function(f, arguments="{" ".join(wanted)}").'
+    )
+
+
+def _check_trace(name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStruct, ...], notes: Notes) -> None:
+    dim = args[-1].shape[0]
+    try:
+        closed, out = jax.make_jaxpr(f, return_shape=True)(*args)
+    except jax.errors.TracerBoolConversionError as error:
+        raise InputError(
+            f"`{name}` must be traceable by JAX; it branches in Python on a value that depends on its arguments "
+            f"({_where(error)}). Use jnp.where(condition, a, b) or jax.lax.cond."
+        ) from error
+    except jax.errors.TracerArrayConversionError as error:
+        raise InputError(
+            f"`{name}` must be traceable by JAX; it hands its arguments to NumPy ({_where(error)}). "
+            "Use jax.numpy in place of numpy: jnp.sin, jnp.sum, ..."
+        ) from error
+    except (jax.errors.JAXTypeError, TypeError, ValueError, IndexError) as error:
+        if isinstance(error, jax.errors.ConcretizationTypeError) or "converted to Python scalar" in str(error):
+            raise InputError(
+                f"`{name}` must be traceable by JAX; it needs a Python number where an array is being traced "
+                f"({_where(error)}). Use jnp.sin in place of math.sin, and no float(...) or int(...) of an argument."
+            ) from error
+        raise InputError(
+            f"`{name}` must be computable for x of shape ({dim},); it raised {type(error).__name__}: "
+            f"{str(error).splitlines()[0] if str(error) else ''} ({_where(error)}). "
+            f"x is one point, an array of shape (dim,)."
+        ) from error
+    except Exception as error:
+        raise InputError(
+            f"`{name}` must be computable for x of shape ({dim},); it raised {type(error).__name__}: {error}."
+        ) from error
+    leaves = jax.tree_util.tree_leaves(out)
+    if len(leaves) != 1 or not hasattr(leaves[0], "shape"):
+        raise InputError(
+            f"`{name}` must return one scalar; for x of shape ({dim},) it returned {len(leaves)} arrays. Return a single number."
+        )
+    shape, dtype = leaves[0].shape, leaves[0].dtype
+    if shape != ():
+        raise InputError(
+            f"`{name}` must return a scalar; for x of shape ({dim},) it returned shape {shape}. "
+            + ("Sum over the coordinates, or take x[0]?" if dim == 1 else "Sum over the coordinates?")
+        )
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise InputError(
+            f"`{name}` must return a real number; it returned {dtype}. Take jnp.real(...), or solve real and imaginary part apart."
+        )
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise InputError(f"`{name}` must return a real float; it returned {dtype}. Write 1.0 for 1, or multiply by 1.0.")
+    low = low_precision_constants(f, list(closed.consts))
+    if low:
+        notes.warn(
+            f"`{name}` captures constants of low precision: {', '.join(low)}. Their values are good to about 1e-7; "
+            "the answer cannot be better. Make them np.float64 arrays."
+        )
+    elif is_low(dtype):
+        notes.warn(f"`{name}` returns {dtype}: something inside it casts. The answer cannot be better than that.")
+
+
+def _where(error: BaseException) -> str:
+    """The user's line in which a trace failed: the last one outside JAX and heatnets."""
+    place, step = "line unknown", error.__traceback__
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename
+        if "heatnets/function.py" not in file.replace("\\", "/") and "/jax/" not in file and "/equinox/" not in file:
+            place = f"{file.rsplit('/', 1)[-1]}:{step.tb_lineno}"
+        step = step.tb_next
+    return place
+
+
+@eqx.filter_jit
+def _values(function: Function, columns: tuple[Array, ...]) -> Array:
+    return jax.lax.map(lambda args: function(*args), columns)
+
+
+def probe(name: str, function: Function, columns: tuple[np.ndarray, ...], where: str) -> np.ndarray:
+    """Values at probe points (the last column holds the points), refused where one is not finite."""
+    values = np.asarray(_values(function, tuple(jnp.asarray(c) for c in columns)))
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        raise InputError(
+            f"`{name}` must be finite {where}; it was {values[bad[0]]} at {bad.size} of {values.size} probe points, "
+            f"for example {place([c[bad[0]] for c in columns])}. The equation lives on all of R^d and its paths leave the region: "
+            "make the function finite there, or choose a smaller region or horizon."
+        )
+    return values
+
+
+def place(columns: Sequence[Any]) -> str:
+    """A point (x) or (t, x) in words, long ones cut."""
+    *times, x = columns
+    shown = ", ".join(f"{v:.4g}" for v in x[:4]) + (", ..." if len(x) > 4 else "")
+    return "".join(f"t = {t:.4g}, " for t in times) + f"x = [{shown}]"

@@ -1,0 +1,60 @@
+"""The equation in computable form: its coefficients, its data with their derivatives, its residual entry."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from heatnets import streams
+from heatnets.derivatives import Differentiable, choose
+from heatnets.problem import Problem
+from heatnets.transitions import HeatFlow
+
+
+class Equation(eqx.Module):
+    """u_t - D Δu = F, u(0, ·) = u0, as arrays and functions that JAX can carry: D is traced, functions are static."""
+
+    diffusion: Float[Array, ""]
+    initial: Differentiable
+    source: Differentiable | None
+
+    @property
+    def flow(self) -> HeatFlow:
+        return HeatFlow(self.diffusion)
+
+    def residual(self, time_derivative: Float[Array, ""], laplacian: Float[Array, ""]) -> Float[Array, ""]:
+        """(∂_t - D Δ) φ from the two derivatives of φ."""
+        return time_derivative - self.diffusion * laplacian
+
+    def forcing(self, t: Float[Array, ""], x: Float[Array, "dim"]) -> Float[Array, ""]:
+        """F(t, x), zero where there is no source."""
+        return jnp.zeros(()) if self.source is None else self.source(t, x)
+
+    def workspace(self, dim: int) -> int:
+        """Floats per evaluation of the data with derivatives."""
+        return max(f.workspace(dim) for f in (self.initial, self.source) if f is not None)
+
+    @property
+    def rungs(self) -> dict[str, str]:
+        """Which rung serves the Laplacian of each function, for `stats["laplacian"]`."""
+        return {name: f.rung for name, f in (("initial", self.initial), ("source", self.source)) if f is not None}
+
+
+def values_only(problem: Problem) -> Equation:
+    """The problem's equation where only values of its data are needed."""
+    source = None if problem.source is None else Differentiable(problem.source, "none")
+    return Equation(jnp.asarray(problem.diffusion), Differentiable(problem.initial, "none"), source)
+
+
+def equation(problem: Problem, seed: int) -> tuple[Equation, dict[str, list[str]]]:
+    """The problem's equation with a checked way to each Laplacian, and the rungs that did not serve, with reasons."""
+    rng = streams.generator(seed, "laplacian check")
+    x = problem.region.sample(rng, 1, problem.dim)[0] + 0.01 * rng.standard_normal(problem.dim)
+    t = rng.uniform(0.25, 0.75) * problem.horizon
+    initial, why_initial = choose("initial", problem.initial, (x,))
+    source, why_source = None, []
+    if problem.source is not None:
+        source, why_source = choose("source", problem.source, (t, x))
+    skipped = {name: why for name, why in (("initial", why_initial), ("source", why_source)) if why}
+    return Equation(jnp.asarray(problem.diffusion), initial, source), skipped

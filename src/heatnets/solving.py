@@ -1,0 +1,102 @@
+"""The public entry: `hn.solve`, and the paper's choices as keywords for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from heatnets.directions import Design
+from heatnets.errors import InputError, Notes, count, describe
+from heatnets.features import Family
+from heatnets.linear import train
+from heatnets.precision import in_double
+from heatnets.problem import Problem
+from heatnets.regions import Region
+from heatnets.settings import settings
+from heatnets.solution import Solution
+from heatnets.tiles import Progress, workshop
+
+
+@in_double
+def solve(
+    problem: Problem,
+    *,
+    seed: int = 0,
+    memory: int | None = None,
+    device: Any = None,
+    progress: Progress | None = None,
+    family: str | Family = "importance",
+    features: tuple[int, int] | None = None,
+    directions: str | Design | None = None,
+    rows: tuple[int, int] | None = None,
+    collocation: str | None = None,
+    train_region: Region | None = None,
+    enforce: str = "equation",
+    mild_samples: int = 256,
+    solver: str = "svd",
+    rcond: float | None = None,
+    ridge: float = 0.0,
+    initial_rows: str = "exact",
+    initial_weight: float | None = None,
+) -> Solution:
+    """Solve `u_t = D Δu + F` by a random-feature network of heat kernels and one least-squares solve.
+
+    Args:
+        problem: the mathematics.
+        seed: fixes every random stream.
+        memory: bytes the solve may use; default three quarters of what is free.
+        device: "cpu", "gpu" or a jax.Device; default JAX's first.
+        progress: called as progress(phase, done, total).
+        family: "importance", "gaussian" (transformed kernels), or a family object with options of its own.
+        features: (M0, M1), features from the initial condition and from the source.
+        directions: "gaussian" (independent draws), "sobol", or a `Design`.
+        rows: (N, N_ic), rows from the equation and from the initial condition.
+        collocation: "uniform" or "grid".
+        train_region: where rows are placed; default the problem's region.
+        enforce: "equation", or "mild": the network equals Monte Carlo samples of the mild solution.
+        mild_samples: Monte Carlo samples behind each mild row.
+        solver: "svd" (scaled columns, cut off), "pinv" (Moore-Penrose) or "cholesky" (ridge normal equations).
+        rcond: relative singular value below which directions are cut; default max(N, M) eps.
+        ridge: λ in λ|w|², for "cholesky" and "pinv".
+        initial_rows: "exact" (the condition Σ c_j w_j = 1, all that the initial rows can say) or "soft" (the paper's rows).
+        initial_weight: multiplies the squared misfit of soft initial rows; default N / N_ic.
+
+    Returns:
+        A `Solution`; its `stats` say how it was made. Warnings are also kept in `stats["warnings"]`.
+
+    >>> import heatnets as hn
+    >>> problem = hn.problems.get("oscillating", dim=5)
+    >>> u = hn.solve(problem, features=(64, 128), rows=(1000, 200))
+    >>> bool(hn.measure(u).l2 < 1e-3)
+    True
+    """
+    if not isinstance(problem, Problem):
+        raise InputError(f"`problem` must be a hn.Problem; got {describe(problem)}.")
+    chosen = settings(
+        problem, seed=seed, family=family, features=features, directions=directions, rows=rows, collocation=collocation,
+        train_region=train_region, enforce=enforce, mild_samples=mild_samples, solver=solver, rcond=rcond, ridge=ridge,
+        initial_rows=initial_rows, initial_weight=initial_weight,
+    )  # fmt: skip
+    shop = workshop(device, memory, progress)
+    with jax.default_device(shop.device):
+        return train(problem, chosen, shop, Notes())
+
+
+def paper(M0: int, M1: int, N: int, N_ic: int) -> dict[str, Any]:
+    """The paper's choices as keywords for `hn.solve`: independent importance-sampling features, uniform rows, soft
+    initial rows of equal total weight (λ_IC² = N / N_ic), ridge 1e-6 on the normal equations."""
+    hint = "For example hn.paper(4000, 6000, 15000, 3000)."
+    sizes = [count(name, value, 0, hint) for name, value in (("M0", M0), ("M1", M1), ("N", N), ("N_ic", N_ic))]
+    return {
+        "family": "importance",
+        "features": (sizes[0], sizes[1]),
+        "directions": "gaussian",
+        "rows": (sizes[2], sizes[3]),
+        "collocation": "uniform",
+        "enforce": "equation",
+        "solver": "cholesky",
+        "ridge": 1e-6,
+        "initial_rows": "soft",
+        "initial_weight": sizes[2] / max(sizes[3], 1),
+    }

@@ -1,0 +1,228 @@
+"""Points times features, a tile at a time: the only room that knows vmap over both, devices, memory and progress.
+
+The full (points, features, dim) array never exists. A strip of points runs through all features in one compiled
+call; inside it a loop over tiles of features keeps at most `tile_bytes` of intermediates alive. Strips all have one
+shape (the last overlaps its neighbour), so a problem compiles once per shape.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from heatnets.errors import InputError, ResourceError, describe, positive
+
+Progress = Callable[[str, int, int], None]
+
+_STRIP_COORDINATES = {"cpu": 4e7, "gpu": 2e11}  # about a second of work: progress moves and Ctrl-C is heard
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """Where the work is done, how much memory it may take, and whom to tell how far it is."""
+
+    device: Any
+    memory: int
+    progress: Progress
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes for the intermediates of one tile: small on a CPU, where caches are, large on a GPU, where launches cost."""
+        return min(self.memory // 8, 2**25 if self.device.platform == "cpu" else 2**32)
+
+    def require(self, needed: int, what: str, remedy: str) -> None:
+        """Refuse, before the work, what would not fit."""
+        if needed > self.memory:
+            raise ResourceError(
+                f"`memory` allows {_gib(self.memory)}; {what} needs {_gib(needed)}. {remedy} Or raise it: memory={needed}."
+            )
+
+
+def workshop(device: Any = None, memory: Any = None, progress: Any = None) -> Workshop:
+    """A workshop from the public arguments `device`, `memory` (bytes) and `progress`."""
+    chosen = _device(device)
+    if memory is None:
+        allowed = _free_bytes(chosen) * 3 // 4
+    else:
+        allowed = int(positive("memory", memory, "It is in bytes: memory=4 * 2**30 for 4 GiB."))
+        if allowed < 2**20:
+            raise InputError(f"`memory` must be at least one MiB; got {allowed} bytes. It is in bytes: memory=4 * 2**30 for 4 GiB.")
+    if progress is not None and not callable(progress):
+        raise InputError(f"`progress` must be None or a function (phase, done, total); got {describe(progress)}.")
+    return Workshop(chosen, allowed, progress or (lambda phase, done, total: None))
+
+
+def _device(device: Any) -> Any:
+    if isinstance(device, jax.Device):
+        return device
+    try:
+        return jax.devices(device)[0]
+    except RuntimeError as error:
+        known = sorted({d.platform for d in jax.devices()} | {"cpu"})
+        raise InputError(f"`device` must be one of {', '.join(map(repr, known))} or a jax.Device; got {describe(device)}.") from error
+
+
+def _free_bytes(device: Any) -> int:
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+    try:
+        with open("/proc/meminfo") as lines:
+            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 4 * 2**30
+
+
+def peak_bytes(device: Any) -> int:
+    """The most memory in use so far: of the device, or of this process on a CPU."""
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats:
+        return int(stats.get("peak_bytes_in_use", 0))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"
+
+
+def matrix(
+    entry: Callable[..., Array],
+    blocks: list[Any],
+    context: PyTree,
+    points: tuple[np.ndarray, ...],
+    floats: int,
+    shop: Workshop,
+    phase: str,
+) -> Float[Array, "points features"]:
+    """entry(context, feature, *point) for all points and all features of all blocks, as one matrix on the device.
+
+    `floats` is what one entry may hold in intermediates; `context` is traced, `entry` is a function of module level.
+    """
+    sizes = [_length(block) for block in blocks]
+    rows = len(points[0])
+    shop.require(8 * rows * sum(sizes), f"a matrix of {rows} x {sum(sizes)}", "Take fewer features or rows.")
+    result = jnp.zeros((rows, sum(sizes)))
+    column = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        if size == 0:
+            continue
+        strip, tile = _cut(rows, size, floats, points, shop)
+        for start in _starts(rows, strip):
+            here = tuple(jnp.asarray(p[start : start + strip]) for p in points)
+            result = _place(result, _strip(entry, block, context, here, tile), start, column)
+            result.block_until_ready()
+            shop.progress(phase, column * rows + (start + strip) * size, rows * sum(sizes))
+        column += size
+    return result
+
+
+def contract(
+    terms: Callable[..., PyTree],
+    block: Any,
+    weights: Float[Array, " features"],
+    context: PyTree,
+    points: tuple[np.ndarray, ...],
+    floats: int,
+    shop: Workshop,
+    phase: str,
+) -> PyTree:
+    """Σ over features of terms(context, features, weights, *point) at all points, as NumPy arrays.
+
+    `terms` receives a tile of features with its weights and one point, and returns what is to be added up.
+    """
+    strip, tile = _cut(len(points[0]), _length(block), floats, points, shop)
+    return _stream(lambda here: _sum(terms, block, weights, context, here, tile), points, strip, shop, phase)
+
+
+def evaluate(
+    function: Callable[..., PyTree], context: PyTree, points: tuple[np.ndarray, ...], floats: int, shop: Workshop, phase: str
+) -> PyTree:
+    """function(context, *point) at all points, as NumPy arrays."""
+    strip, _ = _cut(len(points[0]), 1, floats, points, shop)
+    return _stream(lambda here: _map(function, context, here), points, strip, shop, phase)
+
+
+def _stream(
+    run: Callable[[tuple[Array, ...]], PyTree], points: tuple[np.ndarray, ...], strip: int, shop: Workshop, phase: str
+) -> PyTree:
+    rows, known, pieces = len(points[0]), 0, []
+    for start in _starts(rows, strip):
+        piece = jax.tree.map(np.asarray, run(tuple(jnp.asarray(p[start : start + strip]) for p in points)))
+        # The last strip overlaps the one before it: keep what is new.
+        pieces.append(jax.tree.map(lambda a, seen=known - start: a[seen:], piece))
+        known = start + strip
+        shop.progress(phase, known, rows)
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+
+
+def _length(block: Any) -> int:
+    return len(jax.tree.leaves(block)[0])
+
+
+def _cut(rows: int, features: int, floats: int, points: tuple[np.ndarray, ...], shop: Workshop) -> tuple[int, int]:
+    """Points per strip and features per tile."""
+    entries = max(1, shop.tile_bytes // (8 * floats))
+    width = sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
+    work = _STRIP_COORDINATES.get(shop.device.platform, 1e9)
+    tile = max(1, min(features, int(np.sqrt(entries)) if entries < 64 * 64 else 64 if shop.device.platform == "cpu" else 256))
+    strip = min(entries // tile, int(work / (features * width)), rows)
+    return max(1, strip), tile
+
+
+def _starts(rows: int, strip: int) -> list[int]:
+    return [min(start, rows - strip) for start in range(0, rows, strip)]
+
+
+def _tiled(size: int, tile: int) -> Array:
+    """Feature indices as rows of `tile`; those past the end repeat the last feature."""
+    return jnp.minimum(jnp.arange(-(-size // tile) * tile), size - 1).reshape(-1, tile)
+
+
+@partial(jax.jit, donate_argnums=0)
+def _place(result: Array, strip: Array, row: int, column: int) -> Array:
+    return jax.lax.dynamic_update_slice(result, strip, (row, column))
+
+
+@eqx.filter_jit
+def _strip(entry: Callable[..., Array], block: Any, context: PyTree, points: tuple[Array, ...], tile: int) -> Array:
+    size = _length(block)
+
+    def one_tile(index: Array) -> Array:
+        features = jax.tree.map(lambda a: a[index], block)
+        over_features = jax.vmap(partial(entry, context), in_axes=(0, *[None] * len(points)))
+        return jax.vmap(over_features, in_axes=(None, *[0] * len(points)))(features, *points)
+
+    strips = jax.lax.map(one_tile, _tiled(size, tile))
+    return jnp.moveaxis(strips, 0, 1).reshape(strips.shape[1], -1)[:, :size]
+
+
+@eqx.filter_jit
+def _sum(terms: Callable[..., PyTree], block: Any, weights: Array, context: PyTree, points: tuple[Array, ...], tile: int) -> PyTree:
+    index = _tiled(len(weights), tile)
+    padded = jnp.pad(weights, (0, index.size - len(weights))).reshape(index.shape)
+
+    def one_tile(index: Array, weights: Array) -> PyTree:
+        features = jax.tree.map(lambda a: a[index], block)
+        return jax.vmap(partial(terms, context, features, weights))(*points)
+
+    def add(total: PyTree, piece: tuple[Array, Array]) -> tuple[PyTree, None]:
+        return jax.tree.map(jnp.add, total, one_tile(*piece)), None
+
+    shapes = jax.eval_shape(one_tile, index[0], padded[0])
+    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    return jax.lax.scan(add, zero, (index, padded))[0]
+
+
+@eqx.filter_jit
+def _map(function: Callable[..., PyTree], context: PyTree, points: tuple[Array, ...]) -> PyTree:
+    return jax.vmap(partial(function, context))(*points)
