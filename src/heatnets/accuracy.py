@@ -77,7 +77,7 @@ def _exact(function: Any, problem: Problem, t: Any, x: Any) -> np.ndarray:
     times, places, single = problem.points(t, x)
     shop = workshop()
     with jax.default_device(shop.device):
-        out = evaluate(function, problem.exact, (times, places), 8 * problem.dim, shop, "exact solution")
+        out = evaluate(function, problem.exact, (times, places), 8 * problem.dim, shop)
     return out[0] if single else out
 
 

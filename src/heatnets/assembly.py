@@ -48,12 +48,12 @@ def value_rows(equation: Equation, blocks: list[Feature], points: Points, shop: 
 
 def forcing(equation: Equation, points: Points, shop: Workshop) -> np.ndarray:
     """F(t_k, x_k)."""
-    return evaluate(_forcing, equation, points, 4 * points[1].shape[1], shop, "right-hand side")
+    return evaluate(_forcing, equation, points, 4 * points[1].shape[1], shop)
 
 
 def initial_values(equation: Equation, x: np.ndarray, shop: Workshop) -> np.ndarray:
     """u0(x_l)."""
-    return evaluate(_initial, equation, (x,), 4 * x.shape[1], shop, "right-hand side")
+    return evaluate(_initial, equation, (x,), 4 * x.shape[1], shop)
 
 
 def _finite(rows: Array, points: Points) -> Array:

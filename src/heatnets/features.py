@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 
 from heatnets import streams
 from heatnets.directions import Design
-from heatnets.errors import InputError, choice, describe, positive
+from heatnets.errors import InputError, NumericalError, choice, describe, positive
 from heatnets.operators import Equation
 from heatnets.problem import Problem
 
@@ -221,6 +221,11 @@ class GaussianFamily(Family):
         else:
             y, log_pdf = self.initial_density.points(counts[0], d, seed, "initial density")
         log_c = -0.5 * d * np.log(np.pi) - np.sum(y**2, axis=1) - log_pdf
+        if counts[0] and not np.any(np.exp(log_c)):
+            raise NumericalError(
+                f"every Gaussian kernel feature underflows to zero in {d} dimensions: e^-|y|² with y in [-{A:g}, {A:g}]^{d}. "
+                'Use family="importance", or give GaussianFamily an `initial_density` that draws y where the kernel is.'
+            )
         initial = MovedInitial(jnp.asarray(np.sqrt(2.0) * y), jnp.asarray(np.exp(log_c)))
 
         if self.source_density is None:
@@ -240,8 +245,8 @@ class GaussianFamily(Family):
         if problem.source is not None and counts[1] and enforce == "equation":
             said.append(
                 "Gaussian kernel source features jump in t where their indicator switches on, and equation rows cannot see "
-                "a jump: a solution that needs the source features can be wrong by tens of per cent with a small "
-                'residual. Use family="importance", or enforce="mild".'
+                "a jump: a solution that needs the source features can be wrong by tens of per cent. "
+                'Use family="importance", or enforce="mild" with collocation="uniform".'
             )
         if problem.dim >= 3 and (self.initial_density is None or (counts[1] and self.source_density is None)):
             said.append(

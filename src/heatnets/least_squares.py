@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
@@ -46,84 +47,103 @@ def solve(
     if condition is None:
         fit = SOLVERS[solver](A, b, rcond, ridge)
     else:
-        # A Householder reflection H = I - 2vvᵀ turns c into |c| e_1: the first new unknown is 1/|c|, the others are free.
-        size = jnp.linalg.norm(condition)
-        v = (condition / size).at[0].add(jnp.where(condition[0] < 0, -1.0, 1.0))
-        v = v / jnp.linalg.norm(v)
-        turned = A - 2 * jnp.outer(A @ v, v)
-        first = jnp.where(condition[0] < 0, 1.0, -1.0) / size
-        fit = SOLVERS[solver](turned[:, 1:], b - first * turned[:, 0], rcond, ridge)
-        y = jnp.concatenate([first[None], fit.weights])
-        fit = fit._replace(weights=y - 2 * v * (v @ y))
-    if not bool(jnp.all(jnp.isfinite(fit.weights))):
-        raise NumericalError(f"the least-squares solve ({fit.solver}) gave weights that are not finite; try solver=\"svd\".")
+        turned, rhs, first, mirror = _turn(A, b, condition)
+        fit = SOLVERS[solver](turned, rhs, rcond, ridge)
+        fit = fit._replace(weights=_turn_back(fit.weights, first, mirror))
+    if not np.all(np.isfinite(fit.weights)):
+        raise NumericalError(f'the least-squares solve ({fit.solver}) gave weights that are not finite; try solver="svd".')
     if A.shape[0] < A.shape[1]:
         fit.notes.append(f"under-determined: {A.shape[0]} rows for {A.shape[1]} features; the weights are those of minimum norm")
     return fit
 
 
+@jax.jit
+def _turn(A: Array, b: Array, condition: Array) -> tuple[Array, Array, Array, Array]:
+    """A Householder reflection I - 2vvᵀ takes c to ∓|c| e_1: the first new unknown is then known, the others are free."""
+    sign, size = jnp.where(condition[0] < 0, -1.0, 1.0), jnp.linalg.norm(condition)
+    v = (condition / size).at[0].add(sign)
+    v = v / jnp.linalg.norm(v)
+    turned, first = A - 2 * jnp.outer(A @ v, v), -sign / size
+    return turned[:, 1:], b - first * turned[:, 0], first, v
+
+
+@jax.jit
+def _turn_back(weights: Array, first: Array, v: Array) -> Array:
+    y = jnp.concatenate([first[None], weights])
+    return y - 2 * v * (v @ y)
+
+
 def _svd(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
+    scaled, scale, keep = _scale(A)
+    fit = _pinv(scaled, b, rcond, ridge)
+    dropped = int(np.sum(~np.asarray(keep)))
+    if dropped:
+        fit.notes.append(f"{dropped} of {A.shape[1]} columns were below {_NEGLIGIBLE:g} of the largest and left out")
+    return fit._replace(weights=fit.weights * scale, solver="svd")
+
+
+@jax.jit
+def _scale(A: Array) -> tuple[Array, Array, Array]:
     norms = jnp.linalg.norm(A, axis=0)
     keep = norms > _NEGLIGIBLE * jnp.max(norms)
     scale = jnp.where(keep, 1 / jnp.where(keep, norms, 1.0), 0.0)
-    fit = _truncated(A * scale, b, rcond, ridge)._replace(solver="svd")
-    dropped = int(jnp.sum(~keep))
-    if dropped:
-        fit.notes.append(f"{dropped} of {len(norms)} columns were below {_NEGLIGIBLE:g} of the largest and left out")
-    return fit._replace(weights=fit.weights * scale)
+    return A * scale, scale, keep
 
 
-def _truncated(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
+def _pinv(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
     """Moore-Penrose with a cut-off; a ridge damps what is kept."""
     cut = max(A.shape) * EPS if rcond is None else rcond
+    weights, singular = _truncated(A, b, cut, ridge)
+    s = np.asarray(singular)
+    if not np.all(np.isfinite(s)):
+        raise NumericalError('the singular value decomposition did not converge; try solver="cholesky" with a small ridge.')
+    rank = int(np.sum(s > cut * s[0]))
+    return Fit(weights, rank, float(s[0] / s[rank - 1]) if rank else 1.0, cut, "pinv", [])
+
+
+@jax.jit
+def _truncated(A: Array, b: Array, cut: float, ridge: float) -> tuple[Array, Array]:
     if A.shape[0] > A.shape[1]:  # the singular values of A are those of its small triangular factor
         Q, R = jnp.linalg.qr(A)
         A, b = R, Q.T @ b
     U, s, Vt = jnp.linalg.svd(A, full_matrices=False)
-    if not bool(jnp.all(jnp.isfinite(s))):
-        raise NumericalError("the singular value decomposition did not converge; try solver=\"cholesky\" with a small ridge.")
     keep = s > cut * s[0]
     filtered = jnp.where(keep, s / jnp.where(keep, s**2 + ridge, 1.0), 0.0)
-    rank = int(jnp.sum(keep))
-    smallest = float(s[rank - 1]) if rank else 0.0
-    spread = float(s[0]) / smallest if smallest > 0 else 1.0
-    return Fit(Vt.T @ (filtered * (U.T @ b)), rank, spread, cut, "pinv", [])
+    return Vt.T @ (filtered * (U.T @ b)), s
 
 
 def _cholesky(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
-    wide = A.shape[0] < A.shape[1]  # (AᵀA + λI)⁻¹Aᵀ = Aᵀ(AAᵀ + λI)⁻¹: factor the smaller one
-    gram = (A @ A.T if wide else A.T @ A) + ridge * jnp.eye(min(A.shape))
-    factor = jnp.linalg.cholesky(gram)
-    largest = _largest_eigenvalue(lambda v: gram @ v, gram)
-    cut = float(np.sqrt(ridge / largest)) if largest > 0 else 0.0
-    if bool(jnp.all(jnp.isfinite(factor))):
-
-        def inverse(v: Array) -> Array:
-            return jax.scipy.linalg.cho_solve((factor, True), v)
-
-        w = A.T @ inverse(b) if wide else inverse(A.T @ b)
-        spread = float(np.sqrt(largest * _largest_eigenvalue(inverse, gram)))
-        return Fit(w, len(gram), spread, cut, "cholesky", [])
+    weights, largest, smallest, finite = _normal_equations(A, b, ridge)
+    if bool(finite):
+        spread = float(np.sqrt(largest / smallest)) if smallest > 0 else float("inf")
+        return Fit(weights, min(A.shape), spread, float(np.sqrt(ridge / largest)) if largest > 0 else 0.0, "cholesky", [])
     # The normal equations square the condition number; an orthogonal factorisation of [A; √λ I] does not.
-    tall = jnp.concatenate([A, jnp.sqrt(ridge) * jnp.eye(A.shape[1])]) if ridge > 0 else A
-    rhs = jnp.concatenate([b, jnp.zeros(len(tall) - len(b))])
-    fit = _truncated(tall, rhs, rcond, 0.0)
+    tall = jnp.concatenate([A, np.sqrt(ridge) * jnp.eye(A.shape[1])]) if ridge > 0 else A
+    fit = _pinv(tall, jnp.concatenate([b, jnp.zeros(len(tall) - len(b))]), rcond, 0.0)
     note = "Cholesky failed: the normal equations are not positive definite in float64; solved by QR of the rows instead"
     return fit._replace(solver="qr", notes=[note])
 
 
-def _largest_eigenvalue(apply: Callable[[Array], Array], like: Array, steps: int = 24) -> float:
+@jax.jit
+def _normal_equations(A: Array, b: Array, ridge: float) -> tuple[Array, Array, Array, Array]:
+    """Weights, the largest and smallest eigenvalue of the regularised normal matrix, and whether Cholesky held."""
+    wide = A.shape[0] < A.shape[1]  # (AᵀA + λI)⁻¹Aᵀ = Aᵀ(AAᵀ + λI)⁻¹: factor the smaller one
+    gram = (A @ A.T if wide else A.T @ A) + ridge * jnp.eye(min(A.shape))
+    factor = jnp.linalg.cholesky(gram)
+
+    def inverse(v: Array) -> Array:
+        return jax.scipy.linalg.cho_solve((factor, True), v)
+
+    weights = A.T @ inverse(b) if wide else inverse(A.T @ b)
+    largest, inverse_smallest = _power(lambda v: gram @ v, len(gram)), _power(inverse, len(gram))
+    return weights, largest, 1 / inverse_smallest, jnp.all(jnp.isfinite(factor))
+
+
+def _power(apply: Callable[[Array], Array], size: int, steps: int = 24) -> Array:
     """Largest eigenvalue of a symmetric positive map by power iteration: an estimate from below, good to a few per cent."""
-    v = jnp.asarray(np.random.default_rng(0).standard_normal(len(like)))
-    size = jnp.ones(())
-    for _ in range(steps):
-        v = apply(v / jnp.linalg.norm(v))
-        size = jnp.linalg.norm(v)
-    return float(size) if np.isfinite(float(size)) else 0.0
+    start = jnp.asarray(np.random.default_rng(0).standard_normal(size))
+    v = jax.lax.fori_loop(0, steps, lambda _, v: apply(v / jnp.linalg.norm(v)), start)
+    return jnp.linalg.norm(v)
 
 
-SOLVERS: dict[str, Callable[[Array, Array, float | None, float], Fit]] = {
-    "svd": _svd,
-    "pinv": _truncated,
-    "cholesky": _cholesky,
-}
+SOLVERS: dict[str, Callable[[Array, Array, float | None, float], Fit]] = {"svd": _svd, "pinv": _pinv, "cholesky": _cholesky}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,49 +25,57 @@ _HELD_OUT = 256  # rows kept out of the fit to report its residual where it was 
 def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) -> Solution:
     """Features, rows, system, weights: a trained HEATNET."""
     clock = Clock()
+    counts = _counts(problem, settings, notes)
+    _check_memory(problem, settings, counts, shop)
     with clock.phase("assembly"):
         data, skipped = equation(problem, settings.seed)
         # 1, 2  Sample and freeze the features φ = [φ⁰ φ¹].
-        counts = _counts(problem, settings, notes)
         blocks = settings.family.draw(problem, counts, settings.design, settings.seed)
         for caution in settings.family.cautions(problem, counts, settings.enforce):
             notes.warn(caution, stacklevel=4)
-        # 3  Training points (t_k, x_k) in (0, T] x region, and x_l for the initial condition.
-        points = _place(problem, settings, settings.rows[0], "rows")
-        start = _place(problem, settings, settings.rows[1], "initial rows")[1]
+        # 3  Training points (t_k, x_k) in (0, T] x region, some to be held out, and x_l for the initial condition.
+        points, n = _place(problem, settings)
+        start = settings.train_region.sample(streams.generator(settings.seed, "initial rows"), settings.rows[1], problem.dim)
         # 4  Rows of the equation (or of the mild formulation) and of the initial condition.
         A, b = _rows(problem, data, blocks, points, settings, shop)
-        zero = not np.any(initial_values(data, points[1][:64], shop))  # u0 ≡ 0: nothing to enforce
-        condition = None
-        if settings.initial_rows == "exact" and not zero and counts[0]:
-            # φ_j(0, ·) = c_j u0 and Σ c_j w_j = 1 says all that the initial rows can say.
+        A, held_A, b, held_b = A[:n], A[n:], b[:n], b[n:]
+        condition, A_ic, b_ic = None, A[:0], b[:0]
+        if settings.initial_rows == "soft":
+            A_ic, b_ic = _initial_rows(data, blocks, start, settings.initial_weight, shop)
+        elif counts[0] and not problem.starts_at_zero:
+            # φ_j(0, ·) = c_j u0 and φ¹_j(0, ·) = 0: Σ c_j w_j = 1 says all that initial rows can say.
             condition = jnp.concatenate([block.start for block in blocks])
-        elif settings.initial_rows == "soft" and len(start):
-            A, b = _with_initial_rows(A, b, data, blocks, start, settings.initial_weight, shop)
     with clock.phase("solve"):
         # 5  One least-squares solve.
         shop.progress("least squares", 0, 1)
-        fit = least_squares.solve(A, b, settings.solver, settings.rcond, settings.ridge, condition)
-        misfit = _relative(A[: len(points[0])] @ fit.weights - b[: len(points[0])], b[: len(points[0])], problem, data, points, shop)
+        stacked = (jnp.concatenate([A, A_ic]), jnp.concatenate([b, b_ic])) if len(b_ic) else (A, b)
+        fit = least_squares.solve(*stacked, settings.solver, settings.rcond, settings.ridge, condition)
         shop.progress("least squares", 1, 1)
     for note in fit.notes:
         notes.warn(note, stacklevel=4)
+    with clock.phase("check"):
+        scale = _scale(problem, data, b, points, shop)
+        train_misfit, held_misfit = (float(_misfit(*rows, fit.weights)) / scale for rows in ((A, b), (held_A, held_b)))
     # 6  ũ = Σ w_j φ_j.
-    stats: dict[str, Any] = {
-        "family": settings.family.name, "features": counts, "rows": (len(points[0]), len(start)),
+    return Solution(problem, data, blocks, fit.weights, shop, stats={
+        "family": settings.family.name, "features": counts, "rows": (n, len(start)),
         "design": settings.design.name, "antithetic": False, "time_degree": 0,
         "collocation": settings.collocation, "enforce": settings.enforce,
         "solver": fit.solver, "rcond": fit.rcond, "rank": fit.rank, "condition": fit.condition, "ridge": settings.ridge,
         "initial_rows": settings.initial_rows,
         "initial_weight": settings.initial_weight if settings.initial_rows == "soft" else None,
-        "residual_train": misfit, "laplacian": data.rungs, "laplacian_skipped": skipped,
-        "seconds": clock.seconds, "device": shop.device.device_kind, "seed": settings.seed,
+        "residual_train": train_misfit, "residual_held_out": held_misfit,
+        "laplacian": data.rungs, "laplacian_skipped": skipped,
+        "seconds": clock.seconds, "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
         "estimated_error": None, "tolerance_met": None, "history": (), "warnings": (*problem.warnings, *notes.texts),
-    }  # fmt: skip
-    solution = Solution(problem, data, blocks, fit.weights, shop, stats)
-    stats["residual_held_out"] = _held_out(solution, settings, data, shop, clock)
-    stats["peak_bytes"] = peak_bytes(shop.device)
-    return solution
+    })  # fmt: skip
+
+
+def _check_memory(problem: Problem, settings: Settings, counts: tuple[int, int], shop: Workshop) -> None:
+    """Refuse before the work what would not fit: the stacked matrix, a factor and a copy of it, two square matrices."""
+    N, M = sum(settings.rows), sum(counts)
+    needed = 8 * (3 * N * M + 2 * min(N, M) ** 2 + (N + M) * problem.dim)
+    shop.require(needed, f"{N} rows of {M} features with their factorisation", "Take fewer features or rows.")
 
 
 def _counts(problem: Problem, settings: Settings, notes: Notes) -> tuple[int, int]:
@@ -79,12 +85,14 @@ def _counts(problem: Problem, settings: Settings, notes: Notes) -> tuple[int, in
     return settings.features
 
 
-def _place(problem: Problem, settings: Settings, count: int, stream: str) -> Points:
-    if count == 0:
-        return np.empty(0), np.empty((0, problem.dim))
-    rng = streams.generator(settings.seed, stream)
-    how = PLACEMENTS[settings.collocation if stream == "rows" else "uniform"]
-    return how(settings.train_region, problem.horizon, count, problem.dim, rng)
+def _place(problem: Problem, settings: Settings) -> tuple[Points, int]:
+    """Rows to train on, then rows held out; and how many are trained on."""
+    parts = []
+    for how, count, stream in ((settings.collocation, settings.rows[0], "rows"), ("uniform", _HELD_OUT, "held-out rows")):
+        rng = streams.generator(settings.seed, stream)
+        parts.append(PLACEMENTS[how](settings.train_region, problem.horizon, count, problem.dim, rng))
+    (t, x), (held_t, held_x) = parts
+    return (np.concatenate([t, held_t]), np.concatenate([x, held_x])), len(t)
 
 
 def _rows(
@@ -99,26 +107,23 @@ def _rows(
     return value_rows(data, blocks, points, shop, "mild rows"), jnp.asarray(sample.value)
 
 
-def _with_initial_rows(
-    A: Array, b: Array, data: Equation, blocks: list[Feature], x: np.ndarray, weight: float, shop: Workshop
-) -> tuple[Array, Array]:
-    """The stacked system; rows scaled by λ_IC = √weight, so that the squared misfit carries `weight`."""
-    at_start = value_rows(data, blocks, (np.zeros(len(x)), x), shop, "initial rows")
-    shop.require(3 * A.nbytes, "the stacked system", "Take fewer features or rows.")
+def _initial_rows(data: Equation, blocks: list[Feature], x: np.ndarray, weight: float, shop: Workshop) -> tuple[Array, Array]:
+    """φ_j(0, x_l) and u0(x_l), scaled by λ_IC = √weight, so that the squared misfit carries `weight`."""
     scale = np.sqrt(weight)
-    return jnp.concatenate([A, scale * at_start]), jnp.concatenate([b, scale * initial_values(data, x, shop)])
+    rows = value_rows(data, blocks, (np.zeros(len(x)), x), shop, "initial rows")
+    return scale * rows, jnp.asarray(scale * initial_values(data, x, shop))
 
 
-def _relative(misfit: Array, b: Array, problem: Problem, data: Equation, points: Points, shop: Workshop) -> float:
-    """Root mean square of a misfit over that of the right-hand side; where that is zero, over that of u0 / T."""
-    size = float(jnp.linalg.norm(b))
-    if size == 0:
-        size = float(np.linalg.norm(initial_values(data, points[1], shop))) / problem.horizon
-    return float(jnp.linalg.norm(misfit)) / size if size else 0.0
+def _scale(problem: Problem, data: Equation, b: Array, points: Points, shop: Workshop) -> float:
+    """What a misfit is measured by: the root mean square of the right-hand side; where that is zero, of u0 / T."""
+    size = _rms(np.asarray(b)) or _rms(initial_values(data, points[1], shop)) / problem.horizon
+    return size or 1.0
 
 
-def _held_out(solution: Solution, settings: Settings, data: Equation, shop: Workshop, clock: Clock) -> float:
-    with clock.phase("check"), jax.default_device(shop.device):
-        points = _place(solution.problem, settings, _HELD_OUT, "held-out rows")
-        misfit = jnp.asarray(solution.residual(*points))
-        return _relative(misfit, jnp.asarray(forcing(data, points, shop)), solution.problem, data, points, shop)
+def _rms(values: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(values**2)))
+
+
+@jax.jit
+def _misfit(A: Array, b: Array, weights: Array) -> Array:
+    return jnp.sqrt(jnp.mean((A @ weights - b) ** 2))

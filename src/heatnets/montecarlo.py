@@ -119,7 +119,7 @@ def _run(
         context = (values_only(problem), streams.key(streams.check_seed(seed), "monte carlo"), *extra)
         points = (np.arange(len(times)), times, places)
         total, square, force = contract(
-            terms, jnp.arange(samples), jnp.ones(samples), context, points, 12 * problem.dim + 40, shop, "samples"
+            terms, [(jnp.arange(samples), jnp.ones(samples))], context, points, 12 * problem.dim + 40, shop, "samples"
         )
         base = initial_values(context[0], places, shop)
     bad = np.flatnonzero(~np.isfinite(total + square))

@@ -13,7 +13,7 @@ from heatnets.function import Function, checked, probe
 from heatnets.precision import in_double
 from heatnets.regions import Box, Region
 
-_PROBES = 32
+_PROBE_COORDINATES = 2**22  # 256 probe points up to d = 16,384, fewer beyond, 32 at least
 
 
 class Problem:
@@ -28,7 +28,7 @@ class Problem:
         region: where the answer is wanted: `hn.Box`, `hn.Point` or `hn.Normal`.
         exact: the solution u(t, x) where it is known; only ever used to measure.
 
-    Everything is checked here: functions are traced once and evaluated at a few dozen points of the region and of
+    Everything is checked here: functions are traced once and evaluated at up to 512 points of the region and of
     the paths that leave it. Raises `InputError` with what was wanted, what came and what to do.
 
     >>> import jax.numpy as jnp, heatnets as hn
@@ -43,6 +43,7 @@ class Problem:
     diffusion: float
     region: Region
     exact: Function | None
+    starts_at_zero: bool  # u0 = 0 at every probe point
     warnings: tuple[str, ...]
 
     @in_double
@@ -71,26 +72,30 @@ class Problem:
         self.exact = None if exact is None else checked("exact", exact, ("t", "x"), self.dim, notes)
         self._probe(notes)
         self.warnings = tuple(notes.texts)
+        self._done = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if getattr(self, "_done", False):
+            raise AttributeError(f"a Problem does not change: make a new one with another `{name}`.")
+        super().__setattr__(name, value)
 
     def _probe(self, notes: Notes) -> None:
         rng = streams.generator(0, "probe")
-        x = self.region.sample(rng, _PROBES, self.dim)
-        t = self.horizon * rng.random(_PROBES)
+        n = max(32, min(256, _PROBE_COORDINATES // self.dim))
+        x = self.region.sample(rng, n, self.dim)
+        t = self.horizon * rng.random(n)
         spread = np.sqrt(2 * self.diffusion * self.horizon) * rng.standard_normal(x.shape)
         paths = np.concatenate([x, x + spread])
         times = np.concatenate([t, t])
         initial = probe("initial", self.initial, (paths,), "in the region and along the paths that leave it")
+        self.starts_at_zero = not np.any(initial)
         if self.source is not None:
             probe("source", self.source, (times, paths), "in the region and along the paths that leave it")
         if self.exact is not None:
             start = probe("exact", self.exact, (0.0 * t, x), "in the region")
-            gap = np.max(np.abs(start - initial[:_PROBES]))
+            gap = np.max(np.abs(start - initial[:n]))
             if gap > 1e-6 * np.max(np.abs(start)):
                 notes.warn(f"`exact` at t = 0 differs from `initial` by up to {gap:.2g}: errors measured against it will mislead.")
-
-    @property
-    def is_source_free(self) -> bool:
-        return self.source is None
 
     def points(self, t: Any, x: Any, *, positive_time: bool = False) -> tuple[np.ndarray, np.ndarray, bool]:
         """Times and points as arrays of shape (n,) and (n, dim), and whether a single point was asked for."""

@@ -70,8 +70,7 @@ class Solution:
 
     def _contract(self, terms: Callable[..., Any], t: np.ndarray, x: np.ndarray, single: bool, floats: int) -> np.ndarray:
         with jax.default_device(self._shop.device):
-            pieces = [contract(terms, b, w, self._equation, (t, x), floats, self._shop, "points") for b, w in self._blocks]
-        total = sum(pieces)
+            total = contract(terms, self._blocks, self._equation, (t, x), floats, self._shop, "points")
         return total[0] if single else total
 
     def __repr__(self) -> str:

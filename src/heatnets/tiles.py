@@ -65,11 +65,10 @@ def workshop(device: Any = None, memory: Any = None, progress: Any = None) -> Wo
 def _device(device: Any) -> Any:
     if isinstance(device, jax.Device):
         return device
-    try:
-        return jax.devices(device)[0]
-    except RuntimeError as error:
-        known = sorted({d.platform for d in jax.devices()} | {"cpu"})
-        raise InputError(f"`device` must be one of {', '.join(map(repr, known))} or a jax.Device; got {describe(device)}.") from error
+    known = sorted({d.platform for d in jax.devices()} | {"cpu"})
+    if device is not None and device not in known:
+        raise InputError(f"`device` must be one of {', '.join(map(repr, known))} or a jax.Device; got {describe(device)}.")
+    return jax.devices(device)[0]
 
 
 def _free_bytes(device: Any) -> int:
@@ -110,7 +109,6 @@ def matrix(
     """
     sizes = [_length(block) for block in blocks]
     rows = len(points[0])
-    shop.require(8 * rows * sum(sizes), f"a matrix of {rows} x {sum(sizes)}", "Take fewer features or rows.")
     result = jnp.zeros((rows, sum(sizes)))
     column = 0
     for block, size in zip(blocks, sizes, strict=True):
@@ -128,32 +126,35 @@ def matrix(
 
 def contract(
     terms: Callable[..., PyTree],
-    block: Any,
-    weights: Float[Array, " features"],
+    blocks: list[tuple[Any, Float[Array, " features"]]],
     context: PyTree,
     points: tuple[np.ndarray, ...],
     floats: int,
     shop: Workshop,
     phase: str,
 ) -> PyTree:
-    """Σ over features of terms(context, features, weights, *point) at all points, as NumPy arrays.
+    """Σ over the features of all blocks of terms(context, features, weights, *point) at all points, as NumPy arrays.
 
     `terms` receives a tile of features with its weights and one point, and returns what is to be added up.
     """
-    strip, tile = _cut(len(points[0]), _length(block), floats, points, shop)
-    return _stream(lambda here: _sum(terms, block, weights, context, here, tile), points, strip, shop, phase)
+    strip, tile = _cut(len(points[0]), max(_length(block) for block, _ in blocks), floats, points, shop)
+    rows = len(points[0])
+    return _stream(
+        lambda here: _sum(terms, blocks, context, here, tile), points, strip, lambda known: shop.progress(phase, known, rows)
+    )
 
 
-def evaluate(
-    function: Callable[..., PyTree], context: PyTree, points: tuple[np.ndarray, ...], floats: int, shop: Workshop, phase: str
-) -> PyTree:
-    """function(context, *point) at all points, as NumPy arrays."""
+def evaluate(function: Callable[..., PyTree], context: PyTree, points: tuple[np.ndarray, ...], floats: int, shop: Workshop) -> PyTree:
+    """function(context, *point) at all points, as NumPy arrays; too quick to report progress."""
     strip, _ = _cut(len(points[0]), 1, floats, points, shop)
-    return _stream(lambda here: _map(function, context, here), points, strip, shop, phase)
+    return _stream(lambda here: _map(function, context, here), points, strip)
 
 
 def _stream(
-    run: Callable[[tuple[Array, ...]], PyTree], points: tuple[np.ndarray, ...], strip: int, shop: Workshop, phase: str
+    run: Callable[[tuple[Array, ...]], PyTree],
+    points: tuple[np.ndarray, ...],
+    strip: int,
+    tell: Callable[[int], None] = lambda known: None,
 ) -> PyTree:
     rows, known, pieces = len(points[0]), 0, []
     for start in _starts(rows, strip):
@@ -161,7 +162,7 @@ def _stream(
         # The last strip overlaps the one before it: keep what is new.
         pieces.append(jax.tree.map(lambda a, seen=known - start: a[seen:], piece))
         known = start + strip
-        shop.progress(phase, known, rows)
+        tell(known)
     return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
 
 
@@ -207,20 +208,23 @@ def _strip(entry: Callable[..., Array], block: Any, context: PyTree, points: tup
 
 
 @eqx.filter_jit
-def _sum(terms: Callable[..., PyTree], block: Any, weights: Array, context: PyTree, points: tuple[Array, ...], tile: int) -> PyTree:
-    index = _tiled(len(weights), tile)
-    padded = jnp.pad(weights, (0, index.size - len(weights))).reshape(index.shape)
+def _sum(terms: Callable[..., PyTree], blocks: list[tuple[Any, Array]], context: PyTree, points: tuple[Array, ...], tile: int) -> PyTree:
+    def one_block(block: Any, weights: Array) -> PyTree:
+        index = _tiled(len(weights), min(tile, len(weights)))
+        padded = jnp.pad(weights, (0, index.size - len(weights))).reshape(index.shape)
 
-    def one_tile(index: Array, weights: Array) -> PyTree:
-        features = jax.tree.map(lambda a: a[index], block)
-        return jax.vmap(partial(terms, context, features, weights))(*points)
+        def one_tile(index: Array, weights: Array) -> PyTree:
+            features = jax.tree.map(lambda a: a[index], block)
+            return jax.vmap(partial(terms, context, features, weights))(*points)
 
-    def add(total: PyTree, piece: tuple[Array, Array]) -> tuple[PyTree, None]:
-        return jax.tree.map(jnp.add, total, one_tile(*piece)), None
+        def add(total: PyTree, piece: tuple[Array, Array]) -> tuple[PyTree, None]:
+            return jax.tree.map(jnp.add, total, one_tile(*piece)), None
 
-    shapes = jax.eval_shape(one_tile, index[0], padded[0])
-    zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
-    return jax.lax.scan(add, zero, (index, padded))[0]
+        shapes = jax.eval_shape(one_tile, index[0], padded[0])
+        zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        return jax.lax.scan(add, zero, (index, padded))[0]
+
+    return jax.tree.map(lambda *parts: sum(parts), *(one_block(*pair) for pair in blocks))
 
 
 @eqx.filter_jit

@@ -1,0 +1,43 @@
+"""What this machine can do at best: rates that the other scripts divide their operation counts by."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def best_seconds(run: Callable[[], jax.Array], repeats: int = 3) -> float:
+    """The shortest of a few runs, compilation left out."""
+    run().block_until_ready()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run().block_until_ready()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def sine_pair_rate(dim: int) -> float:
+    """Coordinates per second of Σ_i (sin z_i + cos z_i), z = x_k + η_j: the bare kernel of the sine problems."""
+    size = 64 if jax.devices()[0].platform == "cpu" else 512
+    rng = np.random.default_rng(0)
+    x, eta = jnp.asarray(rng.standard_normal((size, dim))), jnp.asarray(rng.standard_normal((size, dim)))
+
+    def one(x: jax.Array, eta: jax.Array) -> jax.Array:
+        z = x + eta
+        return jnp.sum(jnp.sin(z)) + jnp.sum(jnp.cos(z))
+
+    kernel = jax.jit(jax.vmap(jax.vmap(one, (None, 0)), (0, None)))
+    return size * size * dim / best_seconds(lambda: kernel(x, eta))
+
+
+def product_rate() -> float:
+    """Floating-point operations per second of a float64 matrix product."""
+    n = 1500 if jax.devices()[0].platform == "cpu" else 8192
+    a = jnp.asarray(np.random.default_rng(0).standard_normal((n, n)))
+    product = jax.jit(lambda a: a @ a)
+    return 2 * n**3 / best_seconds(lambda: product(a))

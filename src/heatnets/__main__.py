@@ -1,0 +1,5 @@
+"""`python -m heatnets`."""
+
+from heatnets.cli import main
+
+main()

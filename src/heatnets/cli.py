@@ -1,0 +1,159 @@
+"""The command line: `heatnets demo`, `heatnets doctor`. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from heatnets import __version__
+from heatnets.errors import InputError, NumericalError, ResourceError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Parabolic PDEs in high dimension.")
+EXIT_CODES = {InputError: 2, NumericalError: 3, ResourceError: 4, OSError: 5}
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if show:
+        print(f"heatnets {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    dim: Annotated[int, typer.Option(help="Number of space dimensions.")] = 100,
+    seed: Annotated[int, typer.Option(help="Fixes every random stream.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where the picture goes (.png, .svg or .pdf).")] = Path("heatnets-demo.png"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+) -> None:
+    """Solve a forced heat equation in 100 dimensions, measure the error, draw a picture."""
+    if out.suffix not in (".png", ".svg", ".pdf") or not out.parent.is_dir():
+        raise InputError(f"`out` must be a .png, .svg or .pdf file in a folder that exists; got {out}.")
+    console = Console(stderr=as_json, highlight=False)
+    console.print(f"u_t = Δu + F(t, x) in {dim} dimensions, u(t, x) = (t + e^-t) Σ sin(2 x_i) / √d known, 0 <= t <= 0.5")
+    import heatnets as hn
+    from heatnets.problems.paper import TRAIN_REGION
+
+    problem = hn.problems.get("oscillating", dim=dim)
+    # The features must resolve 2d sines and cosines at all times: their number grows with d.
+    features, rows = (64 + 3 * dim, 128 + 6 * dim), (400 + 20 * dim, 100)
+    start = time.perf_counter()
+    with _bars(console) as progress:
+        u = hn.solve(problem, features=features, rows=rows, train_region=TRAIN_REGION, seed=seed, progress=progress)
+    seconds = time.perf_counter() - start
+    t, x = hn.test_points(problem, 1000, seed)
+    exact = hn.exact_values(problem, t, x)
+    errors = hn.relative_errors(u(t, x), exact)
+    few = slice(100)
+    direct = hn.relative_errors(hn.montecarlo.importance(problem, t[few], x[few], samples=sum(features), seed=seed).value, exact[few])
+    hn.plots.save(hn.plots.line(u), out)
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, text in {
+        "features": f"{features[0]} + {features[1]} (initial condition + source), {u.stats['design']} directions",
+        "rows": f"{rows[0]} (the equation), the initial condition exactly",
+        "least squares": f"{u.stats['solver']}, rank {u.stats['rank']}, condition {u.stats['condition']:.1e}",
+        "time": f"{seconds:.1f} s, of which {u.stats['seconds']['compile']:.1f} s compilation, on {u.stats['device']}",
+        "relative L2 error": f"{errors.l2:.1e} at 1000 random points (L∞ {errors.linf:.1e})",
+        "plain Monte Carlo": f"{direct.l2:.1e} with as many samples per point",
+        "picture": str(out),
+    }.items():
+        table.add_row(name, text)
+    console.print(table)
+    if as_json:
+        print(json.dumps({"dim": dim, "seed": seed, "features": features, "rows": rows, "seconds": seconds, "errors": errors._asdict(),
+                          "monte_carlo": direct._asdict(), "picture": str(out)}))  # fmt: skip
+
+
+@app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False) -> None:
+    """Print devices, precision and versions, and check a small solve."""
+    import platform
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    import jax
+
+    import heatnets as hn
+
+    def look(name: str) -> str:
+        try:
+            return installed(name)
+        except PackageNotFoundError:
+            return "not installed as a package"
+
+    problem = hn.problems.get("oscillating", dim=3)
+    before = jax.config.jax_enable_x64
+    u = hn.solve(problem, features=(64, 128), rows=(600, 100), train_region=hn.Box(-3.2, 3.2))
+    facts: dict[str, Any] = {
+        "heatnets": __version__,
+        "python": platform.python_version(),
+        **{name: look(name) for name in ("jax", "jaxlib", "numpy", "scipy", "equinox", "folx", "matplotlib")},
+        "devices": [f"{d.platform}: {d.device_kind}" for d in jax.devices()],
+        "precision": f"{u(0.1, [0.0] * 3).dtype} inside; your jax_enable_x64 is {before} and stays so",
+        "small solve": f"relative L2 error {hn.measure(u, 500).l2:.1e} (3 dimensions, 192 features)",
+    }
+    if as_json:
+        print(json.dumps(facts))
+        return
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, text in facts.items():
+        table.add_row(name, ", ".join(text) if isinstance(text, list) else text)
+    Console(highlight=False).print(table)
+
+
+class _bars:
+    """Progress bars with a time estimate, one per phase; silent when not on a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(),
+                   TextColumn("left"), TimeRemainingColumn())  # fmt: skip
+        self._progress = Progress(*columns, console=console, disable=not console.is_terminal)
+        self._tasks: dict[str, Any] = {}
+
+    def __enter__(self) -> Any:
+        self._progress.start()
+        return self._report
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def _report(self, phase: str, done: int, total: int) -> None:
+        if phase not in self._tasks:
+            self._tasks[phase] = self._progress.add_task(phase, total=total)
+        self._progress.update(self._tasks[phase], completed=done, total=total)
+
+
+def main() -> None:
+    """Entry point: errors in words on standard error, exit codes 2 input, 3 numerical, 4 resources, 5 files, 130 interrupted."""
+    try:
+        app(standalone_mode=False)
+    except KeyboardInterrupt:
+        sys.exit(_fail("interrupted; nothing was written", 130))
+    except tuple(EXIT_CODES) as error:
+        sys.exit(_fail(str(error), next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))))
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except typer.Abort:
+        sys.exit(_fail("interrupted; nothing was written", 130))
+    except Exception as error:
+        if hasattr(error, "format_message"):  # click's own usage errors
+            sys.exit(_fail(f"{error.format_message()} Try heatnets --help.", 2))
+        raise
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"heatnets: {message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Pictures of solutions. Every function draws into axes it is given or makes, and returns the figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from heatnets import streams
+from heatnets.accuracy import exact_values
+from heatnets.regions import Box
+from heatnets.solution import Solution
+
+# Okabe-Ito: told apart by colour-blind readers, and in grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+
+
+def line(solution: Solution, *, times: Any = None, points: int = 201, seed: int = 0) -> Figure:
+    """u along a random line through the region's middle, at a few times, with the error below where u is known."""
+    problem = solution.problem
+    rng = streams.generator(streams.check_seed(seed), "plot line")
+    middle, direction = _middle(solution), np.sign(rng.standard_normal(problem.dim))
+    s = np.linspace(-1, 1, points)
+    reach = _reach(solution)
+    x = middle + s[:, None] * reach * direction
+    chosen = np.array([0.0, 0.5, 1.0]) * problem.horizon if times is None else np.atleast_1d(np.asarray(times, float))
+    known = problem.exact is not None
+    figure = Figure(figsize=(6.4, 5.4 if known else 3.6), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(2 if known else 1, 1, sharex=True))
+    for i, t in enumerate(chosen):
+        colour, name = COLOURS[i % len(COLOURS)], f"t = {t:g}"
+        value = solution(t, x)
+        axes[0].plot(s, value, color=colour, label=name)
+        if known:
+            exact = exact_values(problem, t, x)
+            axes[0].plot(s[::10], exact[::10], "o", mfc="none", ms=4, color=colour)
+            axes[1].semilogy(s, np.maximum(np.abs(value - exact), 1e-17), color=colour, label=name)
+    axes[0].set_ylabel("u(t, x)")
+    axes[0].set_title(f"heatnets, d = {problem.dim}" + ("   (circles: exact)" if known else ""))
+    axes[0].legend(frameon=False)
+    if known:
+        axes[1].set_ylabel("|error|")
+    axes[-1].set_xlabel("position on a diagonal of the region")
+    for ax in axes:
+        ax.grid(alpha=0.25, linewidth=0.6)
+    return figure
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write a figure as its file name says (.png, .svg, .pdf)."""
+    target = Path(path)
+    with matplotlib.rc_context({"svg.hashsalt": "heatnets"}):
+        figure.savefig(target, dpi=160)
+    return target
+
+
+def _middle(solution: Solution) -> np.ndarray:
+    region = solution.problem.region
+    if isinstance(region, Box):
+        return np.broadcast_to((region.low + region.high) / 2, (solution.problem.dim,))
+    return region.sample(np.random.default_rng(0), 256, solution.problem.dim).mean(axis=0)
+
+
+def _reach(solution: Solution) -> np.ndarray:
+    region = solution.problem.region
+    if isinstance(region, Box):
+        return np.broadcast_to((region.high - region.low) / 2, (solution.problem.dim,))
+    spread = region.sample(np.random.default_rng(0), 256, solution.problem.dim).std(axis=0)
+    return np.where(spread > 0, 2 * spread, np.sqrt(2 * solution.problem.diffusion * solution.problem.horizon))

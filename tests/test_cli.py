@@ -1,0 +1,53 @@
+"""The command line as a user meets it: exit codes, words on standard error, files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+def heatnets(*arguments, cwd):
+    return subprocess.run([sys.executable, "-m", "heatnets", *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_demo_solves_measures_and_draws(tmp_path):
+    done = heatnets("demo", "--dim", "5", "--out", "picture.svg", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["errors"]["l2"] < 1e-4 < result["monte_carlo"]["l2"]
+    assert (tmp_path / "picture.svg").read_text().count("<path") > 10
+    assert "relative L2 error" in done.stderr
+
+
+def test_doctor_tells_devices_precision_and_versions(tmp_path):
+    facts = json.loads(heatnets("doctor", "--json", cwd=tmp_path).stdout)
+    assert facts["devices"][0].startswith("cpu")
+    assert facts["precision"].startswith("float64")
+    assert {"jax", "folx", "numpy"} <= set(facts)
+    assert "jax" in heatnets("doctor", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["demo", "--dim", "0"], 2, "heatnets: `dim` must be a whole number >= 1; got 0"),
+        (["demo", "--out", "missing/picture.png"], 2, "heatnets: `out` must be"),
+        (["demo", "--out", "picture.txt"], 2, "heatnets: `out` must be"),
+        (["demo", "--seed", "-1"], 2, "heatnets: `seed` must be"),
+        (["demo", "--speed"], 2, "No such option: --speed"),
+        (["paint"], 2, "No such command 'paint'"),
+    ],
+)
+def test_mistakes_are_answered_in_words(arguments, code, words, tmp_path):
+    done = heatnets(*arguments, cwd=tmp_path)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_version(tmp_path):
+    assert heatnets("--version", cwd=tmp_path).stdout.startswith("heatnets 0.")

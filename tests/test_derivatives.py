@@ -1,0 +1,107 @@
+"""Each rung of the Laplacian against a brute-force Hessian."""
+
+from __future__ import annotations
+
+import logging
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets.derivatives import RUNGS, Differentiable, choose, gradient
+from heatnets.function import Function
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+def scanned(x):
+    return jax.lax.scan(lambda c, xi: (c + 0.1 * c * jnp.sin(xi) + xi, None), jnp.ones(()), x)[0]
+
+
+def looped(x):
+    return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * jnp.sin(x[0]) + x[-1] ** 2), (0, jnp.ones(())))[1]
+
+
+def quadratic(x):
+    A = np.arange(x.size**2).reshape(x.size, x.size) / x.size**2
+    return x @ A @ x
+
+
+FUNCTIONS = {
+    "sines": lambda x: jnp.sum(jnp.sin(2 * x)),
+    "radial": lambda x: jnp.exp(-x @ x / x.size),
+    "product": lambda x: jnp.prod(jnp.cos(x)),
+    "neighbours": lambda x: jnp.sum(x[:-1] * x[1:]) + x[0] ** 3,
+    "network": lambda x: jnp.sum(jnp.tanh(np.linspace(-1, 1, 4 * x.size).reshape(4, x.size) @ x)),
+    "quadratic": quadratic,
+    "constant": lambda x: 2.0,
+    "linear": lambda x: jnp.sum(x),
+    "scan": scanned,
+    "while": looped,
+    "cond": lambda x: jax.lax.cond(x[0] > 0, lambda y: y @ y, lambda y: jnp.sum(y**3), x),
+}
+
+
+def brute_force(f, x):
+    return np.trace(jax.jacfwd(jax.jacfwd(lambda y: jnp.asarray(f(y), float)))(x))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 7, 40])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_chosen_rung_matches_the_hessian(name, dim):
+    x = np.random.default_rng(dim).standard_normal(dim)
+    chosen, _ = choose("initial", Function(FUNCTIONS[name]), (x,))
+    wanted = brute_force(FUNCTIONS[name], x)
+    np.testing.assert_allclose(chosen.laplacian(jnp.asarray(x)), wanted, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("rung", RUNGS[1:])
+@pytest.mark.parametrize("name", ["sines", "radial", "product", "neighbours", "network"])
+def test_every_rung_matches_the_hessian(name, rung):
+    x = jnp.asarray(np.random.default_rng(5).standard_normal(40))
+    np.testing.assert_allclose(
+        Differentiable(Function(FUNCTIONS[name]), rung).laplacian(x), brute_force(FUNCTIONS[name], x), rtol=1e-11, atol=1e-12
+    )
+
+
+def test_the_ladder_goes_down_only_where_it_must():
+    x = np.ones(40)
+    assert choose("initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))), (x,))[0].rung == "closed form"
+    assert choose("initial", Function(FUNCTIONS["sines"]), (x,))[0].rung == "folx sparse"
+    assert choose("initial", Function(FUNCTIONS["radial"]), (x,))[0].rung == "folx sparse"
+    down, reasons = choose("initial", Function(scanned), (x,))
+    assert down.rung == "second-order JVPs"
+    assert len(reasons) == 2
+
+
+def test_folx_stays_silent(capfd, caplog):
+    with caplog.at_level(logging.WARNING):
+        choose("initial", Function(FUNCTIONS["cond"]), (np.ones(5),))
+        choose("initial", Function(scanned), (np.ones(5),))
+    assert capfd.readouterr() == ("", "")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("dim", [3, 5000])  # the check sums all second derivatives, or samples directions
+def test_a_wrong_laplacian_is_refused(dim):
+    with pytest.raises(hn.InputError, match=r"`initial`'s laplacian must be the Laplacian.*second derivatives sum to"):
+        choose("initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -2 * jnp.sum(jnp.sin(2 * x))), (np.linspace(0, 1, dim),))
+    chosen, _ = choose("initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))), (np.linspace(0, 1, dim),))
+    assert chosen.rung == "closed form"
+
+
+def test_time_is_held_in_the_laplacian_and_moves_in_along():
+    f = Differentiable(Function(lambda t, x: t**3 * jnp.sum(x**4)), "folx sparse")
+    t, x, v = jnp.asarray(0.7), jnp.asarray([1.0, -2.0, 0.5]), jnp.asarray([0.3, 0.1, -1.0])
+    np.testing.assert_allclose(f.laplacian(t, x), t**3 * 12 * jnp.sum(x**2), rtol=1e-14)
+    value, change = f.along((t, x), (jnp.asarray(2.0), v))
+    np.testing.assert_allclose(value, t**3 * jnp.sum(x**4), rtol=1e-14)
+    np.testing.assert_allclose(change, 2 * 3 * t**2 * jnp.sum(x**4) + t**3 * 4 * jnp.sum(x**3 * v), rtol=1e-14)
+
+
+def test_gradient_without_reverse_mode():
+    x = jnp.asarray([0.3, -0.2, 0.5])
+    np.testing.assert_allclose(gradient(looped, x), jax.jacfwd(looped)(x))
+    np.testing.assert_allclose(gradient(FUNCTIONS["radial"], x), -2 * x / 3 * jnp.exp(-x @ x / 3), rtol=1e-14)

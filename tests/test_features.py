@@ -1,0 +1,179 @@
+"""Features against the paper's formulas, and their residuals against automatic differentiation of the whole feature."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets.directions import design
+from heatnets.features import GaussianFamily, ImportanceFamily, KernelSource, Lags, family
+from heatnets.operators import equation
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+D = 0.7
+
+
+def u0(x):
+    return jnp.exp(-0.3 * x @ x / x.size) * jnp.sin(jnp.sum(x))
+
+
+def F(t, x):
+    return jnp.cos(3 * t) * jnp.exp(-0.2 * x @ x / x.size) + t * jnp.sum(x**2) / x.size
+
+
+def problem(dim):
+    return hn.Problem(dim=dim, horizon=0.8, initial=u0, source=F, diffusion=D)
+
+
+def one(block, j):
+    return jax.tree.map(lambda a: a[j], block)
+
+
+def whole_residual(feature, data, t, x):
+    """(∂_t - DΔ) φ by differentiating the feature as it stands."""
+    dt = jax.jacfwd(lambda s: feature.value(data, s, x))(t)
+    return dt - D * jnp.trace(jax.hessian(lambda y: feature.value(data, t, y))(x))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 6])
+@pytest.mark.parametrize("name", ["importance", "gaussian"])
+def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
+    data, _ = equation(problem(dim), 0)
+    blocks = family(name).draw(problem(dim), (6, 6), design("gaussian"), 3)
+    rng = np.random.default_rng(1)
+    for block in blocks:
+        for j in range(6):
+            t, x = jnp.asarray(rng.uniform(0.5, 0.8)), jnp.asarray(rng.standard_normal(dim))
+            feature = one(block, j)
+            wanted = whole_residual(feature, data, t, x)
+            np.testing.assert_allclose(feature.residual(data, t, x), wanted, rtol=1e-9, atol=1e-13)
+
+
+def test_importance_features_are_the_papers():
+    p, t, x = problem(4), jnp.asarray(0.3), jnp.asarray([0.1, -0.4, 0.9, 0.2])
+    data, _ = equation(p, 0)
+    initial, source = ImportanceFamily().draw(p, (3, 3), design("gaussian"), 0)
+    eta, xi, r = initial.direction[1], source.direction[1], source.fraction[1]
+    np.testing.assert_allclose(one(initial, 1).value(data, t, x), u0(x + jnp.sqrt(2 * D * t) * eta), rtol=1e-14)
+    np.testing.assert_allclose(one(source, 1).value(data, t, x), t * F(r * t, x + jnp.sqrt(2 * D * (1 - r) * t) * xi), rtol=1e-14)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 5])
+def test_kernel_features_are_the_papers(dim):
+    p, A, cut = problem(dim), 4.0, 1e-2
+    data, _ = equation(p, 0)
+    initial, source = GaussianFamily(half_width=A, shortest_lag=cut).draw(p, (5, 200), design("gaussian"), 0)
+    unit, _ = design("gaussian").draw(5, dim, 0, 0, "initial features")
+    y = A * (2 * unit[2] - 1)
+    t, x = jnp.asarray(0.6), jnp.linspace(-0.5, 0.5, dim)
+    wanted = np.pi ** (-dim / 2) * np.exp(-y @ y) * u0(x + np.sqrt(4 * D * 0.6) * y)
+    np.testing.assert_allclose(one(initial, 2).value(data, t, x), wanted, rtol=1e-12)
+
+    unit, _ = design("gaussian").draw(200, 1 + dim, 0, 0, "source features")
+    alpha, T = 1 - dim / 2, p.horizon
+    for j in range(200):
+        if dim == 1:
+            tau = unit[j, 0] * np.sqrt(T)
+            g, C, on = tau**2, 0.5, tau <= np.sqrt(0.6)
+        elif dim == 2:
+            tau = -np.log(T) + unit[j, 0] * (np.log(T) - np.log(cut * T))
+            g, C, on = np.exp(-tau), 1.0, tau >= -np.log(0.6)
+        else:
+            tau = T**alpha + unit[j, 0] * ((cut * T) ** alpha - T**alpha)
+            g, C, on = tau ** (1 / alpha), abs(alpha), tau >= 0.6**alpha
+        z = A * (2 * unit[j, 1:] - 1)
+        kernel = np.exp(-np.sum((x - z) ** 2) / (4 * D * g)) / (C * (4 * np.pi * D) ** (dim / 2))
+        wanted = kernel * F(0.6 - g, z) if on else 0.0
+        np.testing.assert_allclose(one(source, j).value(data, t, x), wanted, rtol=1e-10, atol=1e-300)
+
+
+@pytest.mark.parametrize("name", ["importance", "gaussian"])
+def test_start_is_the_factor_of_u0_at_time_zero(name):
+    p, x = problem(2), jnp.asarray([0.3, -0.8])
+    data, _ = equation(p, 0)
+    for block in family(name).draw(p, (4, 4), design("gaussian"), 0):
+        for j in range(4):
+            feature = one(block, j)
+            np.testing.assert_allclose(feature.value(data, jnp.zeros(()), x), feature.start * u0(x), rtol=1e-14)
+
+
+def test_the_kernel_drawn_by_its_own_density_is_importance_sampling():
+    """ψ(y) = π^{-d/2} e^{-|y|²} turns the kernel features into u0(x + √(2Dt) η): the paper's alternative-sampling proposition."""
+    p = problem(3)
+    data, _ = equation(p, 0)
+    bell = hn.Density(
+        draw=lambda rng, n: rng.standard_normal((n, 3)) / np.sqrt(2), pdf=lambda y: np.pi**-1.5 * np.exp(-np.sum(y**2, axis=1))
+    )
+    block = GaussianFamily(initial_density=bell).draw(p, (5, 0), design("gaussian"), 0)[0]
+    t, x = jnp.asarray(0.4), jnp.asarray([0.2, 0.1, -0.3])
+    for j in range(5):
+        np.testing.assert_allclose(one(block, j).value(data, t, x), u0(x + jnp.sqrt(2 * D * t) * block.direction[j]), rtol=1e-12)
+
+
+def test_source_features_under_any_density_average_to_the_same_integral():
+    """Means over draws agree with ∫∫ G F within sampling error, for the uniform draws, for a density of (lag, z), and for r."""
+    p = hn.Problem(dim=1, horizon=0.8, initial=lambda x: 0.0, source=lambda t, x: (1 + t) * jnp.sin(x[0]), diffusion=1.0)
+    data, _ = equation(p, 0)
+    t, x, n = 0.8, jnp.asarray([0.6]), 20000
+    exact = t * np.sin(0.6)  # u = t sin x solves u_t = u_xx + (1 + t) sin x
+
+    def lag_z(rng, n):
+        lag = 0.8 * rng.random(n) ** 2
+        return np.column_stack([lag, 0.6 + np.sqrt(2 * lag) * rng.standard_t(5, n)])
+
+    def pdf(rows):
+        from scipy.stats import t as student
+
+        lag, z = rows.T
+        return 0.5 / np.sqrt(0.8 * lag) * student.pdf((z - 0.6) / np.sqrt(2 * lag), 5) / np.sqrt(2 * lag)
+
+    squares = hn.Density(lambda rng, n: rng.random((n, 1)) ** 2 * 0.999 + 0.0005, lambda r: 0.5 / np.sqrt((r[:, 0] - 0.0005) * 0.999))
+    uniform = GaussianFamily(half_width=8.0)
+    cases = [
+        (GaussianFamily(source_density=hn.Density(lag_z, pdf)), 1.0),
+        (ImportanceFamily(fraction_density=squares), 1.0),
+        (ImportanceFamily(), 1.0),
+        (uniform, float(Lags(1, 0.8, 0.0).length) * 16.0),  # the paper leaves μ(𝒟)(2A)^d to the weights
+    ]
+    for fam, volume in cases:
+        block = fam.draw(p, (0, n), design("gaussian"), 1)[1]
+        values = volume * np.asarray(jax.vmap(lambda f: f.value(data, jnp.asarray(t), x))(block))
+        error = values.std() / np.sqrt(n)
+        assert abs(values.mean() - exact) < 4 * error, fam
+        assert error < 0.1 * exact, fam
+
+
+def test_bad_densities_are_refused():
+    p = problem(2)
+    shape = hn.Density(lambda rng, n: rng.random((n, 5)), lambda y: np.ones(len(y)))
+    with pytest.raises(hn.InputError, match=r"`Density.draw` must return finite points of shape \(4, 2\)"):
+        GaussianFamily(initial_density=shape).draw(p, (4, 4), design(None), 0)
+    zero = hn.Density(lambda rng, n: rng.random((n, 2)), lambda y: np.zeros(len(y)))
+    with pytest.raises(hn.InputError, match=r"`Density.pdf` must return 4 finite numbers > 0.*4 not > 0"):
+        GaussianFamily(initial_density=zero).draw(p, (4, 4), design(None), 0)
+    late = hn.Density(lambda rng, n: 1 + rng.random((n, 3)), lambda y: np.ones(len(y)))
+    with pytest.raises(hn.InputError, match=r"lags in \(0, horizon\]"):
+        GaussianFamily(source_density=late).draw(p, (4, 4), design(None), 0)
+    outside = hn.Density(lambda rng, n: 1 + rng.random((n, 1)), lambda y: np.ones(len(y)))
+    with pytest.raises(hn.InputError, match=r"inside \(0, 1\)"):
+        ImportanceFamily(fraction_density=outside).draw(p, (4, 4), design(None), 0)
+
+
+def test_kernels_that_all_underflow_are_refused():
+    with pytest.raises(hn.NumericalError, match="underflows to zero in 200 dimensions"):
+        GaussianFamily().draw(problem(200), (8, 0), design(None), 0)
+    with pytest.raises(hn.InputError, match="`shortest_lag` must be below 1"):
+        GaussianFamily(shortest_lag=2.0)
+
+
+def test_a_kernel_feature_is_off_before_its_lag():
+    feature = KernelSource(jnp.zeros(1), jnp.asarray(0.5), jnp.zeros(()))
+    data, _ = equation(problem(1), 0)
+    x = jnp.zeros(1)
+    assert feature.value(data, jnp.asarray(0.49), x) == 0
+    assert feature.residual(data, jnp.asarray(0.49), x) == 0
+    assert feature.value(data, jnp.asarray(0.5), x) != 0  # the jump that equation rows cannot see

@@ -1,0 +1,114 @@
+"""Solvers against closed forms: consistent systems, ridge by definition, minimum norm, one exact condition."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets.least_squares import SOLVERS, solve
+
+pytestmark = pytest.mark.usefixtures("x64")
+EPS = np.finfo(float).eps
+
+
+def matrix(rows, columns, singular_values, seed=0):
+    rng = np.random.default_rng(seed)
+    k = len(singular_values)
+    U, V = np.linalg.qr(rng.standard_normal((rows, k)))[0], np.linalg.qr(rng.standard_normal((columns, k)))[0]
+    return U @ np.diag(singular_values) @ V.T
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("shape", [(60, 20), (20, 20)])
+def test_well_conditioned_systems_are_solved(solver, shape):
+    A = matrix(*shape, np.linspace(1, 5, 20))
+    w = np.random.default_rng(1).standard_normal(20)
+    fit = solve(jnp.asarray(A), jnp.asarray(A @ w), solver, None, 0.0)
+    np.testing.assert_allclose(fit.weights, w, rtol=1e-11)
+    assert fit.rank == 20
+    np.testing.assert_allclose(fit.condition, np.linalg.cond(A / np.linalg.norm(A, axis=0)) if solver == "svd" else 5.0, rtol=0.05)
+    assert not fit.notes
+
+
+@pytest.mark.parametrize("shape", [(50, 30), (30, 50)])
+def test_ridge_is_the_minimiser_of_its_definition(shape):
+    A, b = matrix(*shape, np.geomspace(1, 1e-3, 30)), np.random.default_rng(2).standard_normal(shape[0])
+    wanted = np.linalg.lstsq(np.vstack([A, np.sqrt(1e-4) * np.eye(shape[1])]), np.concatenate([b, np.zeros(shape[1])]), rcond=None)[0]
+    for solver in ("cholesky", "pinv"):
+        fit = solve(jnp.asarray(A), jnp.asarray(b), solver, None, 1e-4)
+        np.testing.assert_allclose(fit.weights, wanted, rtol=1e-7, atol=1e-9)
+    cut = solve(jnp.asarray(A), jnp.asarray(b), "cholesky", None, 1e-4).rcond
+    np.testing.assert_allclose(cut, 1e-2, rtol=0.05)  # σ = √λ = 1e-2 of the largest, which is 1
+
+
+def test_cut_off_rank_and_condition_are_reported():
+    A = matrix(80, 30, np.geomspace(1, 1e-20, 30))
+    fit = solve(jnp.asarray(A), jnp.asarray(A @ np.ones(30)), "pinv", 1e-8, 0.0)
+    assert fit.rank == np.sum(np.geomspace(1, 1e-20, 30) > 1e-8)
+    assert fit.rcond == 1e-8
+    assert 1e7 < fit.condition < 1e8
+    assert solve(jnp.asarray(A), jnp.asarray(A @ np.ones(30)), "pinv", None, 0.0).rcond == 80 * EPS
+
+
+def test_column_scaling_rescues_badly_scaled_columns():
+    A = matrix(60, 10, np.linspace(1, 2, 10)) * np.geomspace(1, 1e-10, 10)
+    w = 1 / np.geomspace(1, 1e-10, 10)
+    b = jnp.asarray(A @ w)
+    np.testing.assert_allclose(solve(jnp.asarray(A), b, "svd", 1e-9, 0.0).weights, w, rtol=1e-9)
+    assert solve(jnp.asarray(A), b, "pinv", 1e-9, 0.0).rank < 10
+
+
+def test_negligible_columns_are_left_out_and_said():
+    A = matrix(60, 10, np.linspace(1, 2, 10))
+    A[:, 3] = 1e-40
+    fit = solve(jnp.asarray(A), jnp.ones(60), "svd", None, 0.0)
+    assert fit.weights[3] == 0
+    assert "1 of 10 columns" in fit.notes[0]
+
+
+@pytest.mark.parametrize("solver", ["svd", "pinv"])
+def test_under_determined_systems_get_the_minimum_norm_and_a_label(solver):
+    A = matrix(8, 30, np.linspace(1, 2, 8))
+    A /= np.linalg.norm(A, axis=0)  # so that scaling is the identity and both solvers mean the same norm
+    b = np.random.default_rng(3).standard_normal(8)
+    fit = solve(jnp.asarray(A), jnp.asarray(b), solver, None, 0.0)
+    np.testing.assert_allclose(fit.weights, np.linalg.pinv(A) @ b, rtol=1e-10, atol=1e-12)
+    assert "under-determined: 8 rows for 30 features; the weights are those of minimum norm" in fit.notes[-1]
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-30])
+def test_failed_cholesky_falls_back_and_says_so(ridge):
+    A = matrix(60, 20, np.geomspace(1, 1e-17, 20))
+    w = np.ones(20)
+    fit = solve(jnp.asarray(A), jnp.asarray(A @ w), "cholesky", None, ridge)
+    assert fit.solver == "qr"
+    assert "Cholesky failed" in fit.notes[0]
+    np.testing.assert_allclose(A @ np.asarray(fit.weights), A @ w, atol=1e-12)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_one_exact_condition(solver, sign):
+    """Against the closed form by Lagrange multipliers."""
+    A, b = matrix(40, 12, np.linspace(1, 3, 12)), np.random.default_rng(4).standard_normal(40)
+    c = np.random.default_rng(5).standard_normal(12)
+    c[0] = sign * abs(c[0])
+    G = np.linalg.inv(A.T @ A)
+    free = G @ A.T @ b
+    wanted = free + G @ c * (1 - c @ free) / (c @ G @ c)
+    fit = solve(jnp.asarray(A), jnp.asarray(b), solver, None, 0.0, jnp.asarray(c))
+    np.testing.assert_allclose(fit.weights, wanted, rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(c @ np.asarray(fit.weights), 1.0, rtol=1e-14)
+
+
+def test_the_condition_holds_where_the_rows_say_nothing():
+    c = jnp.asarray([1.0, 1.0, 0.0])
+    fit = solve(jnp.zeros((5, 3)), jnp.zeros(5), "svd", None, 0.0, c)
+    np.testing.assert_allclose(fit.weights, [0.5, 0.5, 0.0], atol=1e-15)
+
+
+def test_rows_that_are_not_finite_are_refused():
+    with pytest.raises(hn.NumericalError, match="did not converge|not finite"):
+        solve(jnp.full((5, 3), jnp.nan), jnp.zeros(5), "pinv", None, 0.0)

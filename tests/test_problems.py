@@ -1,0 +1,62 @@
+"""Named problems satisfy their equation, and their closed-form Laplacians are right."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+
+pytestmark = pytest.mark.usefixtures("x64")
+PARAMETERS = {
+    "forced-sine": [{}],
+    "product-of-sines": [{"dim": 1}, {"dim": 4, "diffusion": 0.4}],
+    "oscillating": [{"dim": 1}, {"dim": 6, "diffusion": 0.3, "wavenumber": 1.5}],
+    "nonseparable": [{"dim": 1}, {"dim": 2, "alpha": 0.5}, {"dim": 7, "diffusion": 0.6, "alpha": 2.0, "beta": 0.7}],
+}
+CASES = [pytest.param(name, p, id=f"{name}-{i}") for name in hn.problems.names() for i, p in enumerate(PARAMETERS[name])]
+
+
+@pytest.mark.parametrize(("name", "parameters"), CASES)
+def test_the_exact_solution_solves_the_equation(name, parameters):
+    problem = hn.problems.get(name, **parameters)
+    u = problem.exact
+    for t, x in zip(*hn.test_points(problem, 5), strict=True):
+        t, x = jnp.asarray(t), jnp.asarray(x)
+        left = jax.jacfwd(lambda s: u(s, x))(t) - problem.diffusion * jnp.trace(jax.hessian(lambda y: u(t, y))(x))
+        right = 0.0 if problem.source is None else problem.source(t, x)
+        np.testing.assert_allclose(left, right, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(u(jnp.zeros(()), x), problem.initial(x), rtol=1e-14)
+
+
+@pytest.mark.parametrize(("name", "parameters"), CASES)
+def test_closed_form_laplacians(name, parameters):
+    problem = hn.problems.get(name, **parameters)
+    t, x = (jnp.asarray(a[0]) for a in hn.test_points(problem, 1, seed=3))
+    np.testing.assert_allclose(problem.initial.laplacian(x), jnp.trace(jax.hessian(problem.initial)(x)), rtol=1e-11, atol=1e-12)
+    if problem.source is not None:
+        wanted = jnp.trace(jax.hessian(lambda y: problem.source(t, y))(x))
+        np.testing.assert_allclose(problem.source.laplacian(t, x), wanted, rtol=1e-10, atol=1e-11)
+
+
+def test_laplacians_can_be_left_out():
+    problem = hn.problems.get("nonseparable", dim=3, closed_form=False)
+    assert problem.initial.laplacian is None
+    assert problem.source.laplacian is None
+
+
+def test_relative_errors_are_the_papers():
+    errors = hn.relative_errors([1.0, 2.0, 4.0], [1.0, 2.5, 3.0])
+    np.testing.assert_allclose(errors, [1.5 / 6.5, np.sqrt(0.25 + 1) / np.sqrt(1 + 6.25 + 9), 1.0 / 3.0])
+    with pytest.raises(hn.InputError, match="one shape"):
+        hn.relative_errors([1.0], [1.0, 2.0])
+    with pytest.raises(hn.InputError, match="zero at every point"):
+        hn.relative_errors([1.0], [0.0])
+
+
+def test_measuring_needs_an_exact_solution():
+    problem = hn.Problem(dim=2, horizon=1.0, initial=lambda x: x[0])
+    with pytest.raises(hn.InputError, match="no exact solution"):
+        hn.exact_values(problem, 0.1, [0.0, 0.0])

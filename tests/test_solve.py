@@ -1,0 +1,348 @@
+"""Whole solves: accuracy that simpler ways miss, symmetries, both families, both kinds of rows, every option refused in words."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets.problems.paper import TRAIN_REGION
+
+ONE_DIM = {"features": (32, 64), "rows": (3000, 1000), "collocation": "grid", "train_region": TRAIN_REGION, "solver": "pinv", "initial_rows": "soft"}
+
+
+def errors_of_simpler_ways(problem, samples, points=300):
+    """Relative L2 errors of u0 alone, and of plain Monte Carlo with as many samples per point as there are features."""
+    t, x = hn.test_points(problem, points)
+    exact = hn.exact_values(problem, t, x)
+    with jax.enable_x64(True):
+        frozen = np.array([problem.initial(jnp.asarray(p)) for p in x])
+    direct = hn.montecarlo.importance(problem, t, x, samples=samples).value
+    return hn.relative_errors(frozen, exact).l2, hn.relative_errors(direct, exact).l2
+
+
+ACCURACY = [
+    # problem, parameters, settings, tolerance: a few times what the first seed gave, well below what simpler ways reach
+    ("forced-sine", {}, ONE_DIM, 1e-7),
+    ("oscillating", {"dim": 10}, {"features": (200, 300), "rows": (1500, 300), "train_region": TRAIN_REGION}, 1e-7),
+    ("oscillating", {"dim": 20}, {"train_region": TRAIN_REGION, **hn.paper(200, 400, 1500, 300)}, 1e-5),
+    ("product-of-sines", {"dim": 3}, {"features": (600, 0), "rows": (1500, 300)}, 1e-5),
+    ("nonseparable", {"dim": 5}, {"features": (200, 400), "rows": (2000, 300), "train_region": TRAIN_REGION}, 1e-4),
+    ("oscillating", {"dim": 10, "closed_form": False}, {"features": (200, 300), "rows": (1500, 300), "train_region": TRAIN_REGION}, 1e-7),
+]
+
+
+@pytest.mark.parametrize(("name", "parameters", "settings", "tolerance"), ACCURACY, ids=[f"{i}-{c[0]}" for i, c in enumerate(ACCURACY)])
+def test_accuracy_that_simpler_ways_miss(name, parameters, settings, tolerance):
+    problem = hn.problems.get(name, **parameters)
+    u = hn.solve(problem, **settings)
+    assert hn.measure(u, 1000).l2 < tolerance
+    frozen, direct = errors_of_simpler_ways(problem, sum(settings["features"]))
+    assert frozen > 100 * tolerance
+    assert direct > 100 * tolerance
+    t, x = hn.test_points(problem, 300, seed=1)
+    slope = hn.relative_errors(u.gradient(t, x), hn.exact_gradient(problem, t, x)).l2
+    assert slope < 10 * max(hn.measure(u, 1000).l2, 1e-13)
+
+
+def test_kernel_family_on_the_one_dimensional_example():
+    with pytest.warns(hn.HeatnetsWarning, match="cannot see a jump"):
+        u = hn.solve(hn.problems.get("forced-sine"), family="gaussian", **ONE_DIM)
+    assert hn.measure(u).l2 < 1e-7
+    assert any("cannot see a jump" in w for w in u.stats["warnings"])
+
+
+def source_only():
+    """u = t sin x: u0 = 0 and the 1-D example's source, so that source features must do the work."""
+    return hn.Problem(
+        dim=1,
+        horizon=1.0,
+        initial=lambda x: 0.0,
+        source=lambda t, x: (1 + t) * jnp.sin(x[0]),
+        region=hn.Box(-np.pi / 2, np.pi / 2),
+        exact=lambda t, x: t * jnp.sin(x[0]),
+    )
+
+
+@pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
+def test_source_only_needs_importance_or_mild_rows():
+    problem = source_only()
+    assert hn.measure(hn.solve(problem, **ONE_DIM)).l2 < 1e-9
+    kernels = {**ONE_DIM, "family": "gaussian", "collocation": "uniform"}
+    blind = hn.solve(problem, **kernels)
+    assert hn.measure(blind).l2 > 0.25  # equation rows cannot see the jumps that 64 kernels put into t
+    seeing = hn.solve(problem, **kernels, enforce="mild", mild_samples=64)
+    assert hn.measure(seeing).l2 < 0.15  # mild rows can: what is left is the staircase of 64 steps,
+    finer = hn.solve(problem, **{**kernels, "features": (32, 512)}, enforce="mild", mild_samples=64)
+    assert hn.measure(finer).l2 < 0.5 * hn.measure(seeing).l2  # and finer steps make it smaller
+
+
+def test_mild_rows_converge_with_their_samples():
+    problem = hn.problems.get("forced-sine")
+    rough, fine = (hn.measure(hn.solve(problem, enforce="mild", mild_samples=n, **ONE_DIM)).l2 for n in (16, 4096))
+    assert fine < 0.2 * rough  # noise ratio 16; half an order of slack
+    assert fine < 3e-3
+
+
+@pytest.mark.parametrize("initial_rows", ["exact", "soft"])
+@pytest.mark.parametrize("solver", ["svd", "pinv", "cholesky"])
+def test_every_solver_with_both_kinds_of_initial_rows(solver, initial_rows):
+    problem = hn.problems.get("oscillating", dim=3)
+    ridge = 1e-7 if solver == "cholesky" else 0.0
+    u = hn.solve(problem, features=(60, 100), rows=(800, 200), solver=solver, ridge=ridge, initial_rows=initial_rows, train_region=TRAIN_REGION)
+    assert hn.measure(u, 500).l2 < 1e-4
+    x = hn.test_points(problem, 50)[1]
+    start = hn.relative_errors(u(0.0, x), hn.exact_values(problem, 0.0, x)).l2
+    assert start < (1e-12 if initial_rows == "exact" else 1e-4)
+
+
+SAME = {"features": (30, 40), "rows": (300, 60)}
+
+
+def gaussian_bump(x):
+    return jnp.exp(-x @ x / x.size) + jnp.sin(x[0])
+
+
+def push(t, x):
+    return jnp.cos(t) * jnp.exp(-jnp.sum((x - 0.2) ** 2) / x.size)
+
+
+def values(problem, t, x):
+    return hn.solve(problem, **SAME, solver="cholesky", ridge=1e-8)(t, x)
+
+
+def test_translation():
+    shift = np.array([0.3, -1.2, 0.7])
+    here = hn.Problem(dim=3, horizon=0.5, initial=gaussian_bump, source=push, region=hn.Box(-1.0, 1.0))
+    there = hn.Problem(
+        dim=3,
+        horizon=0.5,
+        initial=lambda x: gaussian_bump(x - shift),
+        source=lambda t, x: push(t, x - shift),
+        region=hn.Box(-1.0 + shift, 1.0 + shift),
+    )
+    t, x = hn.test_points(here, 40)
+    np.testing.assert_allclose(values(there, t, x + shift), values(here, t, x), rtol=1e-6, atol=1e-8)
+
+
+def test_scaling_of_time_and_space():
+    """v(t, x) = u(a² t, a x) solves the same equation with F scaled by a²; diffusion scaled by b runs time b times faster."""
+    a, b = 1.7, 2.5
+    base = hn.Problem(dim=2, horizon=0.5, initial=gaussian_bump, source=push, region=hn.Box(-1.0, 1.0))
+    t, x = hn.test_points(base, 40)
+    wide = hn.Problem(
+        dim=2,
+        horizon=0.5 / a**2,
+        initial=lambda x: gaussian_bump(a * x),
+        source=lambda t, x: a**2 * push(a**2 * t, a * x),
+        region=hn.Box(-1.0 / a, 1.0 / a),
+    )
+    fast = hn.Problem(
+        dim=2, horizon=0.5 / b, initial=gaussian_bump, source=lambda t, x: b * push(b * t, x), region=hn.Box(-1.0, 1.0), diffusion=b
+    )
+    options = {**SAME, "solver": "svd", "rcond": 1e-10}
+    wanted = hn.solve(base, **options)(t, x)
+    np.testing.assert_allclose(hn.solve(wide, **options)(t / a**2, x / a), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(hn.solve(fast, **options)(t / b, x), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_linearity():
+    """Multiplying u0 and F by a constant multiplies the answer; the features scale with them and the weights do not."""
+    base = hn.Problem(dim=3, horizon=0.5, initial=gaussian_bump, source=push)
+    triple = hn.Problem(dim=3, horizon=0.5, initial=lambda x: -3 * gaussian_bump(x), source=lambda t, x: -3 * push(t, x))
+    t, x = hn.test_points(base, 40)
+    options = {**SAME, "rcond": 1e-10}
+    np.testing.assert_allclose(hn.solve(triple, **options)(t, x), -3 * hn.solve(base, **options)(t, x), rtol=1e-7, atol=1e-9)
+
+
+def test_permutation_of_coordinates():
+    """Data that treat coordinates alike give answers that nearly do: as far apart as the error, no farther."""
+    problem = hn.problems.get("oscillating", dim=6)
+    u = hn.solve(problem, features=(120, 200), rows=(1200, 200), train_region=TRAIN_REGION)
+    t, x = hn.test_points(problem, 100)
+    order = np.random.default_rng(0).permutation(6)
+    gap = hn.relative_errors(u(t, x[:, order]), u(t, x)).l2
+    assert gap < 4 * hn.measure(u, 500).l2
+
+
+def test_same_seed_same_digits_other_seed_other_features():
+    problem = hn.problems.get("oscillating", dim=4)
+    first, second, third = (hn.solve(problem, **SAME, seed=s) for s in (0, 0, 1))
+    t, x = hn.test_points(problem, 20)
+    np.testing.assert_array_equal(first(t, x), second(t, x))
+    assert np.all(first.weights[0] != third.weights[0])
+
+
+def test_same_digits_with_x64_on_and_off_and_the_flag_unchanged():
+    problem = hn.problems.get("nonseparable", dim=3)
+    t, x = hn.test_points(problem, 20)
+    results = []
+    for flag in (False, True):
+        with jax.enable_x64(flag):
+            assert jnp.ones(()).dtype == (jnp.float64 if flag else jnp.float32)
+            u = hn.solve(problem, **SAME)
+            results.append((u(t, x), u.gradient(t, x), u.residual(t, x), *u.weights))
+            assert jnp.ones(()).dtype == (jnp.float64 if flag else jnp.float32)
+            with pytest.raises(hn.InputError):
+                hn.solve(problem, features=(0, 0), rows=(10, 10))
+            assert jnp.ones(()).dtype == (jnp.float64 if flag else jnp.float32)
+    for off, on in zip(*results, strict=True):
+        assert off.dtype == np.float64
+        np.testing.assert_array_equal(off, on)
+
+
+def scanned(x):
+    return jax.lax.scan(lambda c, xi: (c + jnp.sin(xi), None), jnp.zeros(()), x)[0]
+
+
+def awkward(dim):
+    """Data that break automatic Laplacians, with exact solutions."""
+    A = np.random.default_rng(dim).standard_normal((dim, dim)) / dim
+
+    def sines(x):
+        return jnp.sum(jnp.sin(x))
+
+    return {
+        "no source": ({"initial": sines}, lambda t, x: jnp.exp(-t) * sines(x)),
+        "constant u0": ({"initial": lambda x: 2.0, "source": lambda t, x: (1 + t) * sines(x)}, lambda t, x: 2.0 + t * sines(x)),
+        "constant alone": ({"initial": lambda x: 2.0}, lambda t, x: 2.0),
+        "zero u0": ({"initial": lambda x: 0.0, "source": lambda t, x: (1 + t) * sines(x)}, lambda t, x: t * sines(x)),
+        "zero alone": ({"initial": lambda x: 0.0, "source": lambda t, x: 0.0}, None),
+        "x @ A @ x": ({"initial": lambda x: x @ A @ x}, lambda t, x: x @ A @ x + 2 * t * np.trace(A)),
+        "scan": ({"initial": scanned}, lambda t, x: jnp.exp(-t) * sines(x)),
+    }
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("case", awkward(1))
+@pytest.mark.filterwarnings("ignore:.*columns were below", "ignore:under-determined")
+def test_awkward_data_are_solved(case, dim):
+    data, exact = awkward(dim)[case]
+    problem = hn.Problem(dim=dim, horizon=0.2, exact=exact or (lambda t, x: 0.0 * x[0]), **data)
+    small = dim < 1000
+    features = (80, 80) if "source" in data else (80, 0)
+    u = hn.solve(problem, features=features if small else (12, 12 * bool(features[1])), rows=(500 if small else 30, 0))
+    t, x = hn.test_points(problem, 100 if small else 10)
+    assert np.all(np.isfinite(u(t, x)))
+    if exact is None:
+        np.testing.assert_array_equal(u(t, x), 0.0)
+    elif case == "constant alone":
+        np.testing.assert_allclose(u(t, x), 2.0, rtol=1e-14)
+    elif small:
+        assert hn.measure(u, 300).l2 < 2e-3
+
+
+BAD = [
+    ({"features": None}, "`features` and `rows` must be given.*hn.paper"),
+    ({"rows": None}, "`features` and `rows` must be given"),
+    ({"features": 5}, r"`features` must be a pair of whole numbers; got 5. Write \(M0, M1\)"),
+    ({"features": (0, 0)}, r"`features` must not be \(0, 0\)"),
+    ({"features": (2, -1)}, "`features` must be a whole number >= 0; got -1"),
+    ({"rows": (1, 2, 3)}, "`rows` must be a pair"),
+    ({"rows": (0, 10)}, "`rows` must hold at least one row of the equation"),
+    ({"rows": (10, 0), "initial_rows": "soft"}, "`rows` must hold initial rows"),
+    ({"family": "fourier"}, "`family` must be one of 'importance', 'gaussian'; got 'fourier'"),
+    ({"directions": "halton"}, "`directions` must be one of"),
+    ({"collocation": "random"}, "`collocation` must be one of 'uniform', 'grid'"),
+    ({"enforce": "weak"}, "`enforce` must be one of 'equation', 'mild'"),
+    ({"solver": "qr"}, "`solver` must be one of 'svd', 'pinv', 'cholesky'"),
+    ({"rcond": -1.0}, "`rcond` must be one finite number > 0"),
+    ({"ridge": float("nan")}, "`ridge` must be"),
+    ({"ridge": 1e-6}, '`ridge` has no meaning with solver="svd"'),
+    ({"initial_rows": "hard"}, "`initial_rows` must be one of 'exact', 'soft'"),
+    ({"initial_weight": 0.0}, "`initial_weight` must be"),
+    ({"mild_samples": 1}, "`mild_samples` must be a whole number >= 2"),
+    ({"train_region": 3}, "`train_region` must be hn.Box or hn.Normal"),
+    ({"train_region": hn.Point([0.0, 0.0])}, "`train_region` must have a volume"),
+    ({"train_region": hn.Box([0.0], [1.0])}, r"`train_region` must be a region of R\^2"),
+    ({"seed": 1.5}, "`seed` must be a whole number"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), BAD, ids=[f"{i}-{next(iter(c))}" for i, (c, _) in enumerate(BAD)])
+def test_bad_settings_are_refused_in_words(change, message):
+    calls = []
+    with pytest.raises(hn.InputError, match=message):
+        hn.solve(hn.problems.get("oscillating", dim=2), **{**SAME, **change}, progress=lambda *a: calls.append(a))
+    assert not calls
+
+
+def test_what_is_not_a_problem_is_refused():
+    with pytest.raises(hn.InputError, match="`problem` must be a hn.Problem; got 'heat'"):
+        hn.solve("heat", **SAME)
+    with pytest.raises(hn.InputError, match="`features` must hold initial features"):
+        hn.solve(hn.problems.get("product-of-sines", dim=2), features=(0, 5), rows=(10, 5))
+    with pytest.raises(hn.InputError, match="`N` must be a whole number"):
+        hn.paper(1, 1, -5, 1)
+
+
+def test_source_features_without_a_source_are_left_out_and_said():
+    with pytest.warns(hn.HeatnetsWarning, match="there is no source: the 7 source features are left out"):
+        u = hn.solve(hn.problems.get("product-of-sines", dim=2), features=(9, 7), rows=(50, 10))
+    assert u.stats["features"] == (9, 0)
+
+
+def test_rows_that_are_not_finite_name_the_point():
+    """|x| is finite where it was probed, but not twice differentiable at the origin, where a row of the grid lies."""
+    problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.sqrt(x @ x))
+    kernel = hn.ImportanceFamily(fraction_density=hn.Density(lambda rng, n: np.full((n, 1), 1 - 1e-17), lambda r: np.ones(len(r))))
+    with pytest.raises(hn.InputError, match=r"inside \(0, 1\)"):
+        hn.solve(problem, features=(2, 2), rows=(9, 0), family=kernel)
+
+    class Still(hn.Design):
+        name = "still"
+
+        def draw(self, count, uniform, normal, seed, stream):
+            return np.full((count, uniform), 0.5), np.zeros((count, normal))
+
+    with pytest.raises(hn.NumericalError, match=r"rows are not finite, for example the one at t = .*, x = \[0\]"):
+        hn.solve(problem, features=(2, 2), rows=(9, 0), directions=Still(), collocation="grid")
+
+
+def test_stats_are_complete_and_fixed():
+    u = hn.solve(hn.problems.get("oscillating", dim=2), **SAME)
+    promised = {
+        "family", "features", "rows", "design", "antithetic", "time_degree", "collocation", "enforce", "solver", "rcond", "rank", "condition",
+        "residual_train", "residual_held_out", "laplacian", "seconds", "peak_bytes", "device", "seed", "estimated_error", "tolerance_met",
+        "history", "warnings",
+    }  # fmt: skip
+    assert promised <= set(u.stats)
+    assert {"compile", "pilot", "assembly", "solve"} <= set(u.stats["seconds"])
+    with pytest.raises(TypeError):
+        u.stats["rank"] = 3
+    assert "rank=" in repr(u)
+
+
+def test_under_determined_solves_are_labelled():
+    with pytest.warns(hn.HeatnetsWarning, match="under-determined: 60 rows for 200 features"):
+        u = hn.solve(hn.problems.get("oscillating", dim=5), train_region=TRAIN_REGION, **hn.paper(80, 120, 50, 10))
+    assert any("minimum norm" in w for w in u.stats["warnings"])
+
+
+def test_residual_is_the_residual():
+    """R = F - (∂_t - DΔ) ũ by differentiating the solution numerically."""
+    problem = hn.problems.get("nonseparable", dim=2, diffusion=0.5)
+    u = hn.solve(problem, features=(10, 15), rows=(100, 0))
+    t, x, h = 0.3, np.array([0.4, -0.7]), 1e-3
+    steps = [np.zeros(2), *(s * h * e for e in np.eye(2) for s in (1, -1))]
+    centre, *around = u(t, x + np.array(steps))
+    laplacian = (sum(around) - 4 * centre) / h**2
+    change = (u(t + h, x) - u(t - h, x)) / (2 * h)
+    with jax.enable_x64(True):
+        wanted = problem.source(jnp.asarray(t), jnp.asarray(x)) - (change - 0.5 * laplacian)
+    np.testing.assert_allclose(u.residual(t, x), wanted, atol=1e-4)
+    with pytest.raises(hn.InputError, match=r"`t` must lie in \(0, 0.5\]; got 0"):
+        u.residual(0.0, x)
+
+
+def test_shapes_of_a_solution():
+    u = hn.solve(hn.problems.get("oscillating", dim=3), **SAME)
+    x = np.zeros((5, 3))
+    assert u(0.1, x[0]).shape == ()
+    assert u(0.1, x).shape == u(np.full(5, 0.1), x[0]).shape == u.residual(0.1, x).shape == (5,)
+    assert u.gradient(0.1, x[0]).shape == (3,)
+    assert u.gradient(0.1, x).shape == (5, 3)
+    assert u(0.1, x.tolist()).dtype == np.float64
+    np.testing.assert_allclose(u(0.1, x + 0.3)[0], u(0.1, x[0] + 0.3), rtol=1e-10)

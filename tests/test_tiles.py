@@ -1,0 +1,145 @@
+"""Tiles change nothing but memory: invariance, one compilation per shape, budgets, progress."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets import tiles
+from heatnets.assembly import residual_rows, value_rows
+from heatnets.directions import design
+from heatnets.features import family
+from heatnets.operators import equation
+
+
+def system(dim=5, features=(13, 17)):
+    problem = hn.problems.get("nonseparable", dim=dim)
+    data, _ = equation(problem, 0)
+    return problem, data, family("importance").draw(problem, features, design(None), 0)
+
+
+@pytest.mark.usefixtures("x64")
+def test_tile_sizes_and_row_order_change_nothing():
+    problem, data, blocks = system()
+    t, x = hn.test_points(problem, 101)
+    whole = np.asarray(residual_rows(data, blocks, (t, x), tiles.workshop()))
+    one_by_one = np.array([
+        [f.residual(data, t[k], jnp.asarray(x[k])) for b in blocks for f in (jax.tree.map(lambda a, j=j: a[j], b) for j in range(len(b.start)))]
+        for k in (0, 50, 100)
+    ])  # fmt: skip
+    np.testing.assert_allclose(whole[[0, 50, 100]], one_by_one, rtol=1e-12, atol=1e-14)
+    for tile_bytes in (2**11, 2**13, 2**15):
+        small = tiles.Workshop(jax.devices()[0], 8 * tile_bytes, lambda *_: None)
+        assert tiles._cut(101, 17, data.workspace(5), (t, x), small) != tiles._cut(101, 17, data.workspace(5), (t, x), tiles.workshop())
+        np.testing.assert_allclose(residual_rows(data, blocks, (t, x), small), whole, rtol=1e-12, atol=1e-14)
+    order = np.random.default_rng(0).permutation(101)
+    np.testing.assert_allclose(residual_rows(data, blocks, (t[order], x[order]), tiles.workshop()), whole[order], rtol=1e-12, atol=1e-14)
+
+
+def test_solutions_do_not_depend_on_the_budget():
+    problem = hn.problems.get("oscillating", dim=3)
+    settings = {"features": (40, 60), "rows": (300, 50)}
+    points = hn.test_points(problem, 50)
+    large = hn.solve(problem, **settings)(*points)
+    small = hn.solve(problem, **settings, memory=2 * 2**20)(*points)
+    np.testing.assert_allclose(small, large, rtol=1e-9)
+
+
+def test_what_does_not_fit_is_refused_before_the_work():
+    calls = []
+    problem = hn.problems.get("oscillating", dim=3)
+    with pytest.raises(hn.ResourceError, match=r"`memory` allows 0.00 GiB; 120000 rows of 2000 features .* needs 5\.\d+ GiB. Take fewer"):
+        hn.solve(problem, features=(1000, 1000), rows=(100000, 20000), memory=2**20, progress=lambda *a: calls.append(a))
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"memory": 10}, "`memory` must be at least one MiB; got 10 bytes"),
+        ({"memory": -1}, "`memory` must be one finite number > 0"),
+        ({"device": "abacus"}, "`device` must be one of 'cpu'"),
+        ({"device": 3.5}, "`device` must be one of 'cpu'"),
+        ({"progress": 5}, "`progress` must be None or a function"),
+    ],
+)
+def test_bad_workshops_are_refused(change, message):
+    with pytest.raises(hn.InputError, match=message):
+        hn.solve(hn.problems.get("oscillating", dim=2), features=(4, 4), rows=(20, 5), **change)
+
+
+def test_progress_reaches_the_end_of_every_phase():
+    last = {}
+
+    def progress(phase, done, total):
+        assert 0 <= done <= total
+        assert done >= last.get(phase, (0, 0))[0]
+        last[phase] = (done, total)
+
+    problem = hn.problems.get("oscillating", dim=4)
+    hn.solve(problem, features=(30, 30), rows=(200, 50), initial_rows="soft", memory=2**22, progress=progress)
+    assert {"equation rows", "initial rows", "least squares"} <= set(last)
+    assert all(done == total for done, total in last.values())
+
+
+def compilations(run):
+    """How often JAX's compiler was called."""
+    seen = []
+
+    def listen(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            seen.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        run()
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    return len(seen)
+
+
+def test_a_sweep_compiles_once_per_shape():
+    """T, D, seeds and parameters of a named problem are traced: changing them compiles nothing."""
+
+    def run(seed=0, **parameters):
+        problem = hn.problems.get("nonseparable", dim=6, **parameters)
+        u = hn.solve(problem, features=(20, 30), rows=(100, 20), seed=seed)
+        u(*hn.test_points(problem, 30))
+        u.gradient(*hn.test_points(problem, 30))
+
+    assert compilations(run) > 0
+    assert compilations(lambda: run(seed=1)) == 0
+    assert compilations(lambda: run(horizon=0.9)) == 0
+    assert compilations(lambda: run(diffusion=0.3)) == 0
+    assert compilations(lambda: run(alpha=2.0, beta=0.5)) == 0
+
+
+def test_many_strips_compile_no_more_than_one():
+    problem = hn.problems.get("oscillating", dim=11)
+    u = hn.solve(problem, features=(16, 16), rows=(64, 8), memory=2**20)
+    t, x = hn.test_points(problem, 5000)
+    assert tiles._cut(5000, 16, 4 * 11, (t, x), u._shop)[0] < 2500  # several strips
+    u(t, x)
+    assert compilations(lambda: u(t, x)) == 0
+    assert compilations(lambda: u(t[:-1], x[:-1])) == 0  # a remainder has no shape of its own
+
+
+@pytest.mark.usefixtures("x64")
+def test_no_array_of_points_times_features_times_dimension():
+    """The compiled strip's temporaries stay far below (rows, features, dim)."""
+    problem, data, blocks = system(dim=200, features=(128, 0))
+    t, x = hn.test_points(problem, 256)
+    shop = tiles.workshop(memory=2**27)
+    strip, tile = tiles._cut(256, 128, data.workspace(200), (t, x), shop)
+    here = (jnp.asarray(t[:strip]), jnp.asarray(x[:strip]))
+    compiled = tiles._strip.lower(_value, blocks[0], data, here, tile).compile()
+    temporaries = compiled.compiled.memory_analysis().temp_size_in_bytes
+    assert temporaries <= shop.tile_bytes
+    assert value_rows(data, blocks, (t, x), shop, "values").shape == (256, 128)
+
+
+def _value(data, feature, t, x):
+    return feature.residual(data, t, x)
