@@ -1,7 +1,7 @@
 """Example 2 in the paper's own set-up: errors beside the published ones, seconds beside the machine's floor.
 
-    python benchmarks/paper_scale.py --dims 100 500 1000 2000            # the paper's sizes, for a GPU
-    python benchmarks/paper_scale.py --dims 100 --features 400 600 --rows 1500 300   # two CPU cores
+python benchmarks/paper_scale.py --dims 100 500 1000 2000            # the paper's sizes, for a GPU
+python benchmarks/paper_scale.py --dims 100 --features 400 600 --rows 1500 300   # two CPU cores
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def main() -> None:
     (M0, M1), (N, N_ic) = arguments.features, arguments.rows
     M = M0 + M1
     kinds = {"given": [True], "automatic": [False], "both": [True, False]}[arguments.laplacian]
-    print(f"{jax.devices()[0].device_kind}: Example 2, M = {M0} + {M1}, N = {N} + {N_ic}, ridge 1e-6, T = 0.5, {arguments.points} test points")
+    print(
+        f"{jax.devices()[0].device_kind}: Example 2, M = {M0} + {M1}, N = {N} + {N_ic}, ridge 1e-6, T = 0.5, {arguments.points} test points"
+    )
     for dim in arguments.dims:
         with jax.enable_x64(True):
             pairs, flops = sine_pair_rate(dim), product_rate()

@@ -68,7 +68,10 @@ def test_every_rung_matches_the_hessian(name, rung):
 
 def test_the_ladder_goes_down_only_where_it_must():
     x = np.ones(40)
-    assert choose("initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))), (x,))[0].rung == "closed form"
+    assert (
+        choose("initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))), (x,))[0].rung
+        == "closed form"
+    )
     assert choose("initial", Function(FUNCTIONS["sines"]), (x,))[0].rung == "folx sparse"
     assert choose("initial", Function(FUNCTIONS["radial"]), (x,))[0].rung == "folx sparse"
     down, reasons = choose("initial", Function(scanned), (x,))
@@ -87,8 +90,12 @@ def test_folx_stays_silent(capfd, caplog):
 @pytest.mark.parametrize("dim", [3, 5000])  # the check sums all second derivatives, or samples directions
 def test_a_wrong_laplacian_is_refused(dim):
     with pytest.raises(hn.InputError, match=r"`initial`'s laplacian must be the Laplacian.*second derivatives sum to"):
-        choose("initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -2 * jnp.sum(jnp.sin(2 * x))), (np.linspace(0, 1, dim),))
-    chosen, _ = choose("initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))), (np.linspace(0, 1, dim),))
+        choose(
+            "initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -2 * jnp.sum(jnp.sin(2 * x))), (np.linspace(0, 1, dim),)
+        )
+    chosen, _ = choose(
+        "initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))), (np.linspace(0, 1, dim),)
+    )
     assert chosen.rung == "closed form"
 
 

@@ -131,7 +131,9 @@ def test_source_features_under_any_density_average_to_the_same_integral():
         lag, z = rows.T
         return 0.5 / np.sqrt(0.8 * lag) * student.pdf((z - 0.6) / np.sqrt(2 * lag), 5) / np.sqrt(2 * lag)
 
-    squares = hn.Density(lambda rng, n: rng.random((n, 1)) ** 2 * 0.999 + 0.0005, lambda r: 0.5 / np.sqrt((r[:, 0] - 0.0005) * 0.999))
+    squares = hn.Density(
+        lambda rng, n: rng.random((n, 1)) ** 2 * 0.999 + 0.0005, lambda r: 0.5 / np.sqrt((r[:, 0] - 0.0005) * 0.999)
+    )
     uniform = GaussianFamily(half_width=8.0)
     cases = [
         (GaussianFamily(source_density=hn.Density(lag_z, pdf)), 1.0),

@@ -28,14 +28,18 @@ def test_well_conditioned_systems_are_solved(solver, shape):
     fit = solve(jnp.asarray(A), jnp.asarray(A @ w), solver, None, 0.0)
     np.testing.assert_allclose(fit.weights, w, rtol=1e-11)
     assert fit.rank == 20
-    np.testing.assert_allclose(fit.condition, np.linalg.cond(A / np.linalg.norm(A, axis=0)) if solver == "svd" else 5.0, rtol=0.05)
+    np.testing.assert_allclose(
+        fit.condition, np.linalg.cond(A / np.linalg.norm(A, axis=0)) if solver == "svd" else 5.0, rtol=0.05
+    )
     assert not fit.notes
 
 
 @pytest.mark.parametrize("shape", [(50, 30), (30, 50)])
 def test_ridge_is_the_minimiser_of_its_definition(shape):
     A, b = matrix(*shape, np.geomspace(1, 1e-3, 30)), np.random.default_rng(2).standard_normal(shape[0])
-    wanted = np.linalg.lstsq(np.vstack([A, np.sqrt(1e-4) * np.eye(shape[1])]), np.concatenate([b, np.zeros(shape[1])]), rcond=None)[0]
+    wanted = np.linalg.lstsq(
+        np.vstack([A, np.sqrt(1e-4) * np.eye(shape[1])]), np.concatenate([b, np.zeros(shape[1])]), rcond=None
+    )[0]
     for solver in ("cholesky", "pinv"):
         fit = solve(jnp.asarray(A), jnp.asarray(b), solver, None, 1e-4)
         np.testing.assert_allclose(fit.weights, wanted, rtol=1e-7, atol=1e-9)

@@ -21,7 +21,8 @@ def coverage(estimate, truth):
 
 
 @pytest.mark.parametrize(
-    ("name", "dim", "samples"), [("importance", 1, 256), ("importance", 10, 256), ("transformed", 1, 1024), ("transformed", 2, 8192)]
+    ("name", "dim", "samples"),
+    [("importance", 1, 256), ("importance", 10, 256), ("transformed", 1, 1024), ("transformed", 2, 8192)],
 )
 def test_intervals_hold_the_truth(name, dim, samples):
     problem = hn.problems.get("oscillating", dim=dim, wavenumber=1.0)
@@ -65,7 +66,7 @@ def test_a_constant_has_no_error():
 
 def test_shapes_seeds_and_streaming():
     problem = hn.problems.get("oscillating", dim=3)
-    t, x = hn.test_points(problem, 20)
+    t, x = hn.random_points(problem, 20)
     many = montecarlo.importance(problem, t, x, samples=100)
     assert many.value.shape == many.low.shape == (20,)
     assert montecarlo.importance(problem, t[0], x[0], samples=100).value.shape == ()

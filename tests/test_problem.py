@@ -41,7 +41,10 @@ BAD = [
     ({"diffusion": -2.0}, r"`diffusion` must be"),
     ({"diffusion": np.ones(3)}, r"`diffusion` must be .* array of shape \(3,\).* not supported yet"),
     ({"initial": 3.0}, r"`initial` must be a function of \(x\); got 3.0.*lambda x"),
-    ({"initial": lambda x: jnp.sin(x)}, r"`initial` must return a scalar; for x of shape \(3,\) it returned shape \(3,\). Sum over"),
+    (
+        {"initial": lambda x: jnp.sin(x)},
+        r"`initial` must return a scalar; for x of shape \(3,\) it returned shape \(3,\). Sum over",
+    ),
     ({"initial": lambda x: 1}, r"`initial` must return a real float; it returned int.*1.0"),
     ({"initial": lambda x: jnp.sum(jnp.exp(1j * x))}, r"`initial` must return a real number; it returned complex128.*jnp.real"),
     ({"initial": lambda x: (x[0], x[1])}, r"`initial` must return one scalar; .* 2 arrays"),
@@ -53,7 +56,10 @@ BAD = [
     ({"initial": lambda x: {}["key"]}, r"`initial` must be computable .* KeyError"),
     ({"initial": lambda t, x: x[0]}, r"`initial` must take 1 argument\(s\), \(x\); it takes 2 required one\(s\), \(t, x\)"),
     ({"initial": lambda: 1.0}, r"`initial` must take 1 argument"),
-    ({"initial": lambda x: jnp.sum(jnp.sqrt(x))}, r"`initial` must be finite.* it was nan at \d+ of 512 probe points, for example x = \["),
+    (
+        {"initial": lambda x: jnp.sum(jnp.sqrt(x))},
+        r"`initial` must be finite.* it was nan at \d+ of 512 probe points, for example x = \[",
+    ),
     ({"initial": lambda x: jnp.log(x[0] + 1.5)}, r"`initial` must be finite.*leave the region"),
     ({"source": lambda x: x[0]}, r"`source` must take 2 argument\(s\), \(t, x\); it takes 1"),
     ({"source": lambda t, x, u: u}, r"`source` must be a function of \(t, x\); got \(t, x, u\).*not supported yet"),

@@ -10,12 +10,19 @@ import pytest
 import heatnets as hn
 from heatnets.problems.paper import TRAIN_REGION
 
-ONE_DIM = {"features": (32, 64), "rows": (3000, 1000), "collocation": "grid", "train_region": TRAIN_REGION, "solver": "pinv", "initial_rows": "soft"}
+ONE_DIM = {
+    "features": (32, 64),
+    "rows": (3000, 1000),
+    "collocation": "grid",
+    "train_region": TRAIN_REGION,
+    "solver": "pinv",
+    "initial_rows": "soft",
+}
 
 
 def errors_of_simpler_ways(problem, samples, points=300):
     """Relative L2 errors of u0 alone, and of plain Monte Carlo with as many samples per point as there are features."""
-    t, x = hn.test_points(problem, points)
+    t, x = hn.random_points(problem, points)
     exact = hn.exact_values(problem, t, x)
     with jax.enable_x64(True):
         frozen = np.array([problem.initial(jnp.asarray(p)) for p in x])
@@ -30,11 +37,18 @@ ACCURACY = [
     ("oscillating", {"dim": 20}, {"train_region": TRAIN_REGION, **hn.paper(200, 400, 1500, 300)}, 1e-5),
     ("product-of-sines", {"dim": 3}, {"features": (600, 0), "rows": (1500, 300)}, 1e-5),
     ("nonseparable", {"dim": 5}, {"features": (200, 400), "rows": (2000, 300), "train_region": TRAIN_REGION}, 1e-4),
-    ("oscillating", {"dim": 10, "closed_form": False}, {"features": (200, 300), "rows": (1500, 300), "train_region": TRAIN_REGION}, 1e-7),
+    (
+        "oscillating",
+        {"dim": 10, "closed_form": False},
+        {"features": (200, 300), "rows": (1500, 300), "train_region": TRAIN_REGION},
+        1e-7,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("name", "parameters", "settings", "tolerance"), ACCURACY, ids=[f"{i}-{c[0]}" for i, c in enumerate(ACCURACY)])
+@pytest.mark.parametrize(
+    ("name", "parameters", "settings", "tolerance"), ACCURACY, ids=[f"{i}-{c[0]}" for i, c in enumerate(ACCURACY)]
+)
 def test_accuracy_that_simpler_ways_miss(name, parameters, settings, tolerance):
     problem = hn.problems.get(name, **parameters)
     u = hn.solve(problem, **settings)
@@ -42,7 +56,7 @@ def test_accuracy_that_simpler_ways_miss(name, parameters, settings, tolerance):
     frozen, direct = errors_of_simpler_ways(problem, sum(settings["features"]))
     assert frozen > 100 * tolerance
     assert direct > 100 * tolerance
-    t, x = hn.test_points(problem, 300, seed=1)
+    t, x = hn.random_points(problem, 300, seed=1)
     slope = hn.relative_errors(u.gradient(t, x), hn.exact_gradient(problem, t, x)).l2
     assert slope < 10 * max(hn.measure(u, 1000).l2, 1e-13)
 
@@ -73,9 +87,9 @@ def test_source_only_needs_importance_or_mild_rows():
     kernels = {**ONE_DIM, "family": "gaussian", "collocation": "uniform"}
     blind = hn.solve(problem, **kernels)
     assert hn.measure(blind).l2 > 0.25  # equation rows cannot see the jumps that 64 kernels put into t
-    seeing = hn.solve(problem, **kernels, enforce="mild", mild_samples=64)
+    seeing = hn.solve(problem, **kernels, enforce="mild", mild_samples=1024)
     assert hn.measure(seeing).l2 < 0.15  # mild rows can: what is left is the staircase of 64 steps,
-    finer = hn.solve(problem, **{**kernels, "features": (32, 512)}, enforce="mild", mild_samples=64)
+    finer = hn.solve(problem, **{**kernels, "features": (32, 256)}, enforce="mild", mild_samples=1024)
     assert hn.measure(finer).l2 < 0.5 * hn.measure(seeing).l2  # and finer steps make it smaller
 
 
@@ -91,9 +105,17 @@ def test_mild_rows_converge_with_their_samples():
 def test_every_solver_with_both_kinds_of_initial_rows(solver, initial_rows):
     problem = hn.problems.get("oscillating", dim=3)
     ridge = 1e-7 if solver == "cholesky" else 0.0
-    u = hn.solve(problem, features=(60, 100), rows=(800, 200), solver=solver, ridge=ridge, initial_rows=initial_rows, train_region=TRAIN_REGION)
+    u = hn.solve(
+        problem,
+        features=(60, 100),
+        rows=(800, 200),
+        solver=solver,
+        ridge=ridge,
+        initial_rows=initial_rows,
+        train_region=TRAIN_REGION,
+    )
     assert hn.measure(u, 500).l2 < 1e-4
-    x = hn.test_points(problem, 50)[1]
+    x = hn.random_points(problem, 50)[1]
     start = hn.relative_errors(u(0.0, x), hn.exact_values(problem, 0.0, x)).l2
     assert start < (1e-12 if initial_rows == "exact" else 1e-4)
 
@@ -123,7 +145,7 @@ def test_translation():
         source=lambda t, x: push(t, x - shift),
         region=hn.Box(-1.0 + shift, 1.0 + shift),
     )
-    t, x = hn.test_points(here, 40)
+    t, x = hn.random_points(here, 40)
     np.testing.assert_allclose(values(there, t, x + shift), values(here, t, x), rtol=1e-6, atol=1e-8)
 
 
@@ -131,7 +153,7 @@ def test_scaling_of_time_and_space():
     """v(t, x) = u(a² t, a x) solves the same equation with F scaled by a²; diffusion scaled by b runs time b times faster."""
     a, b = 1.7, 2.5
     base = hn.Problem(dim=2, horizon=0.5, initial=gaussian_bump, source=push, region=hn.Box(-1.0, 1.0))
-    t, x = hn.test_points(base, 40)
+    t, x = hn.random_points(base, 40)
     wide = hn.Problem(
         dim=2,
         horizon=0.5 / a**2,
@@ -140,7 +162,12 @@ def test_scaling_of_time_and_space():
         region=hn.Box(-1.0 / a, 1.0 / a),
     )
     fast = hn.Problem(
-        dim=2, horizon=0.5 / b, initial=gaussian_bump, source=lambda t, x: b * push(b * t, x), region=hn.Box(-1.0, 1.0), diffusion=b
+        dim=2,
+        horizon=0.5 / b,
+        initial=gaussian_bump,
+        source=lambda t, x: b * push(b * t, x),
+        region=hn.Box(-1.0, 1.0),
+        diffusion=b,
     )
     options = {**SAME, "solver": "svd", "rcond": 1e-10}
     wanted = hn.solve(base, **options)(t, x)
@@ -152,7 +179,7 @@ def test_linearity():
     """Multiplying u0 and F by a constant multiplies the answer; the features scale with them and the weights do not."""
     base = hn.Problem(dim=3, horizon=0.5, initial=gaussian_bump, source=push)
     triple = hn.Problem(dim=3, horizon=0.5, initial=lambda x: -3 * gaussian_bump(x), source=lambda t, x: -3 * push(t, x))
-    t, x = hn.test_points(base, 40)
+    t, x = hn.random_points(base, 40)
     options = {**SAME, "rcond": 1e-10}
     np.testing.assert_allclose(hn.solve(triple, **options)(t, x), -3 * hn.solve(base, **options)(t, x), rtol=1e-7, atol=1e-9)
 
@@ -161,7 +188,7 @@ def test_permutation_of_coordinates():
     """Data that treat coordinates alike give answers that nearly do: as far apart as the error, no farther."""
     problem = hn.problems.get("oscillating", dim=6)
     u = hn.solve(problem, features=(120, 200), rows=(1200, 200), train_region=TRAIN_REGION)
-    t, x = hn.test_points(problem, 100)
+    t, x = hn.random_points(problem, 100)
     order = np.random.default_rng(0).permutation(6)
     gap = hn.relative_errors(u(t, x[:, order]), u(t, x)).l2
     assert gap < 4 * hn.measure(u, 500).l2
@@ -170,14 +197,14 @@ def test_permutation_of_coordinates():
 def test_same_seed_same_digits_other_seed_other_features():
     problem = hn.problems.get("oscillating", dim=4)
     first, second, third = (hn.solve(problem, **SAME, seed=s) for s in (0, 0, 1))
-    t, x = hn.test_points(problem, 20)
+    t, x = hn.random_points(problem, 20)
     np.testing.assert_array_equal(first(t, x), second(t, x))
     assert np.all(first.weights[0] != third.weights[0])
 
 
 def test_same_digits_with_x64_on_and_off_and_the_flag_unchanged():
     problem = hn.problems.get("nonseparable", dim=3)
-    t, x = hn.test_points(problem, 20)
+    t, x = hn.random_points(problem, 20)
     results = []
     for flag in (False, True):
         with jax.enable_x64(flag):
@@ -224,7 +251,7 @@ def test_awkward_data_are_solved(case, dim):
     small = dim < 1000
     features = (80, 80) if "source" in data else (80, 0)
     u = hn.solve(problem, features=features if small else (12, 12 * bool(features[1])), rows=(500 if small else 30, 0))
-    t, x = hn.test_points(problem, 100 if small else 10)
+    t, x = hn.random_points(problem, 100 if small else 10)
     assert np.all(np.isfinite(u(t, x)))
     if exact is None:
         np.testing.assert_array_equal(u(t, x), 0.0)
@@ -287,7 +314,9 @@ def test_source_features_without_a_source_are_left_out_and_said():
 def test_rows_that_are_not_finite_name_the_point():
     """|x| is finite where it was probed, but not twice differentiable at the origin, where a row of the grid lies."""
     problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.sqrt(x @ x))
-    kernel = hn.ImportanceFamily(fraction_density=hn.Density(lambda rng, n: np.full((n, 1), 1 - 1e-17), lambda r: np.ones(len(r))))
+    kernel = hn.ImportanceFamily(
+        fraction_density=hn.Density(lambda rng, n: np.full((n, 1), 1 - 1e-17), lambda r: np.ones(len(r)))
+    )
     with pytest.raises(hn.InputError, match=r"inside \(0, 1\)"):
         hn.solve(problem, features=(2, 2), rows=(9, 0), family=kernel)
 

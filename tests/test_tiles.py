@@ -24,7 +24,7 @@ def system(dim=5, features=(13, 17)):
 @pytest.mark.usefixtures("x64")
 def test_tile_sizes_and_row_order_change_nothing():
     problem, data, blocks = system()
-    t, x = hn.test_points(problem, 101)
+    t, x = hn.random_points(problem, 101)
     whole = np.asarray(residual_rows(data, blocks, (t, x), tiles.workshop()))
     one_by_one = np.array([
         [f.residual(data, t[k], jnp.asarray(x[k])) for b in blocks for f in (jax.tree.map(lambda a, j=j: a[j], b) for j in range(len(b.start)))]
@@ -33,16 +33,20 @@ def test_tile_sizes_and_row_order_change_nothing():
     np.testing.assert_allclose(whole[[0, 50, 100]], one_by_one, rtol=1e-12, atol=1e-14)
     for tile_bytes in (2**11, 2**13, 2**15):
         small = tiles.Workshop(jax.devices()[0], 8 * tile_bytes, lambda *_: None)
-        assert tiles._cut(101, 17, data.workspace(5), (t, x), small) != tiles._cut(101, 17, data.workspace(5), (t, x), tiles.workshop())
+        assert tiles._cut(101, 17, data.workspace(5), (t, x), small) != tiles._cut(
+            101, 17, data.workspace(5), (t, x), tiles.workshop()
+        )
         np.testing.assert_allclose(residual_rows(data, blocks, (t, x), small), whole, rtol=1e-12, atol=1e-14)
     order = np.random.default_rng(0).permutation(101)
-    np.testing.assert_allclose(residual_rows(data, blocks, (t[order], x[order]), tiles.workshop()), whole[order], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        residual_rows(data, blocks, (t[order], x[order]), tiles.workshop()), whole[order], rtol=1e-12, atol=1e-14
+    )
 
 
 def test_solutions_do_not_depend_on_the_budget():
     problem = hn.problems.get("oscillating", dim=3)
     settings = {"features": (40, 60), "rows": (300, 50)}
-    points = hn.test_points(problem, 50)
+    points = hn.random_points(problem, 50)
     large = hn.solve(problem, **settings)(*points)
     small = hn.solve(problem, **settings, memory=2 * 2**20)(*points)
     np.testing.assert_allclose(small, large, rtol=1e-9)
@@ -51,7 +55,9 @@ def test_solutions_do_not_depend_on_the_budget():
 def test_what_does_not_fit_is_refused_before_the_work():
     calls = []
     problem = hn.problems.get("oscillating", dim=3)
-    with pytest.raises(hn.ResourceError, match=r"`memory` allows 0.00 GiB; 120000 rows of 2000 features .* needs 5\.\d+ GiB. Take fewer"):
+    with pytest.raises(
+        hn.ResourceError, match=r"`memory` allows 0.00 GiB; 120000 rows of 2000 features .* needs 5\.\d+ GiB. Take fewer"
+    ):
         hn.solve(problem, features=(1000, 1000), rows=(100000, 20000), memory=2**20, progress=lambda *a: calls.append(a))
     assert not calls
 
@@ -107,8 +113,8 @@ def test_a_sweep_compiles_once_per_shape():
     def run(seed=0, **parameters):
         problem = hn.problems.get("nonseparable", dim=6, **parameters)
         u = hn.solve(problem, features=(20, 30), rows=(100, 20), seed=seed)
-        u(*hn.test_points(problem, 30))
-        u.gradient(*hn.test_points(problem, 30))
+        u(*hn.random_points(problem, 30))
+        u.gradient(*hn.random_points(problem, 30))
 
     assert compilations(run) > 0
     assert compilations(lambda: run(seed=1)) == 0
@@ -120,7 +126,7 @@ def test_a_sweep_compiles_once_per_shape():
 def test_many_strips_compile_no_more_than_one():
     problem = hn.problems.get("oscillating", dim=11)
     u = hn.solve(problem, features=(16, 16), rows=(64, 8), memory=2**20)
-    t, x = hn.test_points(problem, 5000)
+    t, x = hn.random_points(problem, 5000)
     assert tiles._cut(5000, 16, 4 * 11, (t, x), u._shop)[0] < 2500  # several strips
     u(t, x)
     assert compilations(lambda: u(t, x)) == 0
@@ -131,7 +137,7 @@ def test_many_strips_compile_no_more_than_one():
 def test_no_array_of_points_times_features_times_dimension():
     """The compiled strip's temporaries stay far below (rows, features, dim)."""
     problem, data, blocks = system(dim=200, features=(128, 0))
-    t, x = hn.test_points(problem, 256)
+    t, x = hn.random_points(problem, 256)
     shop = tiles.workshop(memory=2**27)
     strip, tile = tiles._cut(256, 128, data.workspace(200), (t, x), shop)
     here = (jnp.asarray(t[:strip]), jnp.asarray(x[:strip]))

@@ -29,7 +29,7 @@ _HOME = {
     "RelativeErrors": "accuracy",
     "relative_errors": "accuracy",
     "measure": "accuracy",
-    "test_points": "accuracy",
+    "random_points": "accuracy",
     "exact_values": "accuracy",
     "exact_gradient": "accuracy",
     "HeatnetsError": "errors",
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from heatnets.accuracy import exact_gradient as exact_gradient
     from heatnets.accuracy import exact_values as exact_values
     from heatnets.accuracy import measure as measure
+    from heatnets.accuracy import random_points as random_points
     from heatnets.accuracy import relative_errors as relative_errors
-    from heatnets.accuracy import test_points as test_points
     from heatnets.directions import Design as Design
     from heatnets.errors import HeatnetsError as HeatnetsError
     from heatnets.errors import HeatnetsWarning as HeatnetsWarning

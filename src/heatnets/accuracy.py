@@ -43,14 +43,11 @@ def relative_errors(approximate: Any, exact: Any) -> RelativeErrors:
     )
 
 
-def test_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points:
-    """Random test points: t uniform on (0, T], x from the problem's region, from a stream that no solve draws from."""
+def random_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points:
+    """Random points to measure at: t uniform on (0, T], x from the problem's region, from a stream that no solve draws from."""
     n = count("points", points, 1, "It is the number of test points.")
     rng = streams.generator(streams.check_seed(seed), "test points")
     return problem.horizon * (1 - rng.random(n)), problem.region.sample(rng, n, problem.dim)
-
-
-test_points.__test__ = False  # type: ignore[attr-defined]  # not a test, whatever pytest thinks of its name
 
 
 @in_double
@@ -67,7 +64,7 @@ def exact_gradient(problem: Problem, t: Any, x: Any) -> np.ndarray:
 
 def measure(solution: Solution, points: int = 6000, seed: int = 0) -> RelativeErrors:
     """Relative errors of a solution on random points of (0, T] x region, against the problem's exact solution."""
-    t, x = test_points(solution.problem, points, seed)
+    t, x = random_points(solution.problem, points, seed)
     return relative_errors(solution(t, x), exact_values(solution.problem, t, x))
 
 

@@ -1,7 +1,7 @@
 """From features and points to a linear system: the paper's A_PDE, A_IC and their right-hand sides.
 
-    equation rows   (∂_t - DΔ) φ_j (t_k, x_k),   F(t_k, x_k)
-    value rows      φ_j(t_k, x_k)                (mild rows; at t = 0 the initial rows)
+equation rows   (∂_t - DΔ) φ_j (t_k, x_k),   F(t_k, x_k)
+value rows      φ_j(t_k, x_k)                (mild rows; at t = 0 the initial rows)
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def residual_rows(equation: Equation, blocks: list[Feature], points: Points, sho
     return _finite(matrix(_residual_entry, blocks, equation, points, floats, shop, "equation rows"), points)
 
 
-def value_rows(equation: Equation, blocks: list[Feature], points: Points, shop: Workshop, phase: str) -> Float[Array, "rows features"]:
+def value_rows(
+    equation: Equation, blocks: list[Feature], points: Points, shop: Workshop, phase: str
+) -> Float[Array, "rows features"]:
     """φ_j(t_k, x_k)."""
     return _finite(matrix(_value_entry, blocks, equation, points, 4 * points[1].shape[1], shop, phase), points)
 

@@ -48,11 +48,13 @@ def demo(
     with _bars(console) as progress:
         u = hn.solve(problem, features=features, rows=rows, train_region=TRAIN_REGION, seed=seed, progress=progress)
     seconds = time.perf_counter() - start
-    t, x = hn.test_points(problem, 1000, seed)
+    t, x = hn.random_points(problem, 1000, seed)
     exact = hn.exact_values(problem, t, x)
     errors = hn.relative_errors(u(t, x), exact)
     few = slice(100)
-    direct = hn.relative_errors(hn.montecarlo.importance(problem, t[few], x[few], samples=sum(features), seed=seed).value, exact[few])
+    direct = hn.relative_errors(
+        hn.montecarlo.importance(problem, t[few], x[few], samples=sum(features), seed=seed).value, exact[few]
+    )
     hn.plots.save(hn.plots.line(u), out)
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     for name, text in {
@@ -89,7 +91,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
             return "not installed as a package"
 
     problem = hn.problems.get("oscillating", dim=3)
-    before = jax.config.jax_enable_x64
+    before = bool(jax.config.read("jax_enable_x64"))
     u = hn.solve(problem, features=(64, 128), rows=(600, 100), train_region=hn.Box(-3.2, 3.2))
     facts: dict[str, Any] = {
         "heatnets": __version__,

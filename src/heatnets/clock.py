@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import jax
 
@@ -23,10 +22,10 @@ class Clock:
     def phase(self, name: str) -> Iterator[None]:
         compiling = 0.0
 
-        def listen(event: str, duration: float, **_: Any) -> None:
+        def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
             nonlocal compiling
             if event == _BACKEND_COMPILE:
-                compiling += duration
+                compiling += duration_secs
                 self.compilations += 1
 
         jax.monitoring.register_event_duration_secs_listener(listen)

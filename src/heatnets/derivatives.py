@@ -75,7 +75,7 @@ def choose(name: str, function: Function, args: Sequence[np.ndarray]) -> tuple[D
             try:
                 jax.eval_shape(candidate.laplacian, *shapes)
             except Exception as error:
-                reasons.append(f"{rung}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else str()}")
+                reasons.append(f"{rung}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
                 continue
         if records:
             # folx falls back to a full Hessian per entry for what it does not know: d² memory, refused here.
@@ -91,8 +91,7 @@ def choose(name: str, function: Function, args: Sequence[np.ndarray]) -> tuple[D
             )
         reasons.append(f"{rung}: {complaint}")
     raise NumericalError(
-        f"no way to the Laplacian of `{name}` worked: {'; '.join(reasons)}. "
-        "Give it in closed form: hn.Function(f, laplacian=g)."
+        f"no way to the Laplacian of `{name}` worked: {'; '.join(reasons)}. Give it in closed form: hn.Function(f, laplacian=g)."
     )
 
 
@@ -131,7 +130,7 @@ def _by_jvps(f: Callable[[Array], Array], x: Array, absolute: bool = False) -> A
 
 
 @eqx.filter_jit
-def _compare(candidate: Differentiable, args: tuple[Array, ...], directions: Array | None) -> tuple[Array, ...]:
+def _compare(candidate: Differentiable, args: tuple[Array, ...], directions: np.ndarray | None) -> tuple[Array, ...]:
     *held, x = args
 
     def f(y: Array) -> Array:
@@ -140,7 +139,7 @@ def _compare(candidate: Differentiable, args: tuple[Array, ...], directions: Arr
     claimed = candidate.laplacian(*args)
     if directions is None:
         return claimed, _by_jvps(f, x), _by_jvps(f, x, absolute=True), jnp.zeros(())
-    terms = jax.lax.map(lambda v: _second(f, x, v), directions)
+    terms = jax.lax.map(lambda v: _second(f, x, v), jnp.asarray(directions))
     # E[vᵀHv] = tr H for random signs v.
     return claimed, jnp.mean(terms), jnp.max(jnp.abs(terms)), jnp.std(terms, ddof=1) / np.sqrt(len(directions))
 

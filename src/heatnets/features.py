@@ -236,7 +236,9 @@ class GaussianFamily(Family):
             rows, log_pdf = self.source_density.points(counts[1], 1 + d, seed, "source density")
             lag, z = rows[:, 0], rows[:, 1:]
             if not np.all((lag > 0) & (lag <= problem.horizon)):
-                raise InputError(f"`source_density` must draw lags in (0, horizon] in its first column; horizon = {problem.horizon:g}.")
+                raise InputError(
+                    f"`source_density` must draw lags in (0, horizon] in its first column; horizon = {problem.horizon:g}."
+                )
             log_kernel = -0.5 * d * np.log(4 * np.pi * problem.diffusion * lag) - log_pdf
         return [initial, KernelSource(jnp.asarray(z), jnp.asarray(lag), jnp.asarray(log_kernel))]
 

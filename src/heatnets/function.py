@@ -78,8 +78,7 @@ def _check_arity(name: str, function: Function, wanted: Sequence[str]) -> None:
         return
     if name == "source" and len(came) in (3, 4):
         raise InputError(
-            f"`source` must be a function of (t, x); got ({', '.join(came)}). "
-            "Sources that depend on u are not supported yet."
+            f"`source` must be a function of (t, x); got ({', '.join(came)}). Sources that depend on u are not supported yet."
         )
     raise InputError(
         f"`{name}` must take {len(wanted)} argument(s), ({', '.join(wanted)}); it takes {len(came)} required "

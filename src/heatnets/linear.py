@@ -102,7 +102,13 @@ def _rows(
         return residual_rows(data, blocks, points, shop), jnp.asarray(forcing(data, points, shop))
     # Mild rows: the network equals an unbiased sample of the mild solution at each point.
     sample = montecarlo.importance(
-        problem, *points, samples=settings.mild_samples, seed=settings.seed, memory=shop.memory, device=shop.device, progress=shop.progress
+        problem,
+        *points,
+        samples=settings.mild_samples,
+        seed=settings.seed,
+        memory=shop.memory,
+        device=shop.device,
+        progress=shop.progress,
     )
     return value_rows(data, blocks, points, shop, "mild rows"), jnp.asarray(sample.value)
 

@@ -108,7 +108,15 @@ def transformed(
 
 
 def _run(
-    terms: Any, problem: Problem, t: Any, x: Any, samples: Any, confidence: Any, seed: Any, shop: Workshop, extra: tuple[Array, ...]
+    terms: Any,
+    problem: Problem,
+    t: Any,
+    x: Any,
+    samples: Any,
+    confidence: Any,
+    seed: Any,
+    shop: Workshop,
+    extra: tuple[Array, ...],
 ) -> Estimate:
     samples = count("samples", samples, 2, "A standard error needs at least two.")
     level = positive("confidence", confidence, "For example 0.95.")
@@ -116,12 +124,13 @@ def _run(
         raise InputError(f"`confidence` must be below 1; got {level:g}. For example 0.95.")
     times, places, single = problem.points(t, x)
     with jax.default_device(shop.device):
-        context = (values_only(problem), streams.key(streams.check_seed(seed), "monte carlo"), *extra)
+        equation = values_only(problem)
+        context = (equation, streams.key(streams.check_seed(seed), "monte carlo"), *extra)
         points = (np.arange(len(times)), times, places)
         total, square, force = contract(
             terms, [(jnp.arange(samples), jnp.ones(samples))], context, points, 12 * problem.dim + 40, shop, "samples"
         )
-        base = initial_values(context[0], places, shop)
+        base = initial_values(equation, places, shop)
     bad = np.flatnonzero(~np.isfinite(total + square))
     if bad.size:
         raise NumericalError(

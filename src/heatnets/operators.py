@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from heatnets import streams
@@ -51,9 +52,10 @@ def equation(problem: Problem, seed: int) -> tuple[Equation, dict[str, list[str]
     """The problem's equation with a checked way to each Laplacian, and the rungs that did not serve, with reasons."""
     rng = streams.generator(seed, "laplacian check")
     x = problem.region.sample(rng, 1, problem.dim)[0] + 0.01 * rng.standard_normal(problem.dim)
-    t = rng.uniform(0.25, 0.75) * problem.horizon
+    t = np.asarray(rng.uniform(0.25, 0.75) * problem.horizon)
     initial, why_initial = choose("initial", problem.initial, (x,))
-    source, why_source = None, []
+    source: Differentiable | None = None
+    why_source: list[str] = []
     if problem.source is not None:
         source, why_source = choose("source", problem.source, (t, x))
     skipped = {name: why for name, why in (("initial", why_initial), ("source", why_source)) if why}

@@ -29,7 +29,7 @@ def line(solution: Solution, *, times: Any = None, points: int = 201, seed: int 
     chosen = np.array([0.0, 0.5, 1.0]) * problem.horizon if times is None else np.atleast_1d(np.asarray(times, float))
     known = problem.exact is not None
     figure = Figure(figsize=(6.4, 5.4 if known else 3.6), layout="constrained")
-    axes = np.atleast_1d(figure.subplots(2 if known else 1, 1, sharex=True))
+    axes = figure.subplots(2 if known else 1, 1, sharex=True, squeeze=False)[:, 0]
     for i, t in enumerate(chosen):
         colour, name = COLOURS[i % len(COLOURS)], f"t = {t:g}"
         value = solution(t, x)

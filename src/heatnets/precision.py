@@ -34,7 +34,7 @@ def in_double(function: Callable[P, R]) -> Callable[P, R]:
 
 def is_low(dtype: Any) -> bool:
     """Whether a dtype is floating (or complex) with fewer digits than float64."""
-    return jnp.issubdtype(dtype, jnp.inexact) and bool(jnp.finfo(dtype).eps > EPS)
+    return jnp.issubdtype(dtype, jnp.inexact) and float(np.finfo(dtype if dtype != jnp.bfloat16 else np.float16).eps) > EPS
 
 
 def low_precision_constants(function: Callable[..., Any], constants: list[Any]) -> list[str]:
@@ -44,7 +44,7 @@ def low_precision_constants(function: Callable[..., Any], constants: list[Any]) 
     """
     low = [c for c in constants if is_low(jnp.result_type(c))]
     named = {name: value for name, value in _captured(function) if _is_low_array(value)}
-    found = []
+    found: list[str] = []
     for constant in low:
         shape, dtype = np.shape(constant), jnp.result_type(constant)
         names = [n for n, v in named.items() if v is constant or (np.shape(v), v.dtype) == (shape, dtype)]

@@ -60,9 +60,7 @@ class Problem:
         notes = Notes()
         self.dim = count("dim", dim, 1, "It is the number of space coordinates.")
         self.horizon = positive("horizon", horizon, "It is the final time T.")
-        self.diffusion = positive(
-            "diffusion", diffusion, "It is D in u_t = D Δu; vectors and matrices are not supported yet."
-        )
+        self.diffusion = positive("diffusion", diffusion, "It is D in u_t = D Δu; vectors and matrices are not supported yet.")
         self.region = Box(-1.0, 1.0) if region is None else region
         if not isinstance(self.region, Region):
             raise InputError(f"`region` must be hn.Box, hn.Point or hn.Normal; got {describe(region)}. Write hn.Box(-1.0, 1.0).")
@@ -95,7 +93,9 @@ class Problem:
             start = probe("exact", self.exact, (0.0 * t, x), "in the region")
             gap = np.max(np.abs(start - initial[:n]))
             if gap > 1e-6 * np.max(np.abs(start)):
-                notes.warn(f"`exact` at t = 0 differs from `initial` by up to {gap:.2g}: errors measured against it will mislead.")
+                notes.warn(
+                    f"`exact` at t = 0 differs from `initial` by up to {gap:.2g}: errors measured against it will mislead."
+                )
 
     def points(self, t: Any, x: Any, *, positive_time: bool = False) -> tuple[np.ndarray, np.ndarray, bool]:
         """Times and points as arrays of shape (n,) and (n, dim), and whether a single point was asked for."""
@@ -112,7 +112,9 @@ class Problem:
         if np.any(low | (times > self.horizon * (1 + 1e-12))):
             interval = f"{'(' if positive_time else '['}0, {self.horizon:g}]"
             worst = times[low | (times > self.horizon)] if times.ndim else times
-            raise InputError(f"`t` must lie in {interval}; got {float(np.atleast_1d(worst)[0]):g}. The problem was posed up to `horizon`.")
+            raise InputError(
+                f"`t` must lie in {interval}; got {float(np.atleast_1d(worst)[0]):g}. The problem was posed up to `horizon`."
+            )
         single = times.ndim == 0 and places.ndim == 1
         n = max(times.size, len(np.atleast_2d(places)))
         return np.broadcast_to(times, (n,)), np.broadcast_to(places, (n, self.dim)), single

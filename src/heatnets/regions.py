@@ -35,7 +35,9 @@ class Box(Region):
         if low.ndim and high.ndim and low.shape != high.shape:
             raise InputError(f"`Box` needs bounds of one length; got {low.shape} and {high.shape}.")
         if not np.all(low < high):
-            raise InputError(f"`Box` needs low < high in every coordinate; got low {describe(self.low)}, high {describe(self.high)}.")
+            raise InputError(
+                f"`Box` needs low < high in every coordinate; got low {describe(self.low)}, high {describe(self.high)}."
+            )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
@@ -76,7 +78,9 @@ class Normal(Region):
         object.__setattr__(self, "mean", _numbers("Normal", "mean", self.mean))
         object.__setattr__(self, "std", _numbers("Normal", "std", self.std))
         if not np.all(self.std > 0):
-            raise InputError(f"`Normal` needs std > 0 in every coordinate; got {describe(self.std)}. For a single point use hn.Point.")
+            raise InputError(
+                f"`Normal` needs std > 0 in every coordinate; got {describe(self.std)}. For a single point use hn.Point."
+            )
 
     def check(self, dim: int, name: str) -> None:
         for value in (self.mean, self.std):

@@ -62,7 +62,9 @@ def settings(
     if sizes[0] == 0:
         raise InputError(f"`rows` must hold at least one row of the equation; got {sizes}. Write rows=(2000, 400).")
     if initial_rows == "soft" and sizes[1] == 0:
-        raise InputError(f'`rows` must hold initial rows with initial_rows="soft"; got {sizes}. Write rows=({sizes[0]}, {max(sizes[0] // 5, 1)}).')
+        raise InputError(
+            f'`rows` must hold initial rows with initial_rows="soft"; got {sizes}. Write rows=({sizes[0]}, {max(sizes[0] // 5, 1)}).'
+        )
     if counts[0] == 0 and problem.source is None:
         raise InputError(f"`features` must hold initial features where there is no source; got {counts}.")
     region = problem.region if train_region is None else train_region
@@ -76,7 +78,9 @@ def settings(
     solver = choice("solver", solver, _SOLVERS)
     ridge = _nonnegative("ridge", ridge)
     if ridge and solver == "svd":
-        raise InputError('`ridge` has no meaning with solver="svd", which scales the columns. Use solver="cholesky" or "pinv", or ridge=0.')
+        raise InputError(
+            '`ridge` has no meaning with solver="svd", which scales the columns. Use solver="cholesky" or "pinv", or ridge=0.'
+        )
     return Settings(
         family=_family(family),
         features=counts,

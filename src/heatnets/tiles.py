@@ -56,7 +56,9 @@ def workshop(device: Any = None, memory: Any = None, progress: Any = None) -> Wo
     else:
         allowed = int(positive("memory", memory, "It is in bytes: memory=4 * 2**30 for 4 GiB."))
         if allowed < 2**20:
-            raise InputError(f"`memory` must be at least one MiB; got {allowed} bytes. It is in bytes: memory=4 * 2**30 for 4 GiB.")
+            raise InputError(
+                f"`memory` must be at least one MiB; got {allowed} bytes. It is in bytes: memory=4 * 2**30 for 4 GiB."
+            )
     if progress is not None and not callable(progress):
         raise InputError(f"`progress` must be None or a function (phase, done, total); got {describe(progress)}.")
     return Workshop(chosen, allowed, progress or (lambda phase, done, total: None))
@@ -144,7 +146,9 @@ def contract(
     )
 
 
-def evaluate(function: Callable[..., PyTree], context: PyTree, points: tuple[np.ndarray, ...], floats: int, shop: Workshop) -> PyTree:
+def evaluate(
+    function: Callable[..., PyTree], context: PyTree, points: tuple[np.ndarray, ...], floats: int, shop: Workshop
+) -> PyTree:
     """function(context, *point) at all points, as NumPy arrays; too quick to report progress."""
     strip, _ = _cut(len(points[0]), 1, floats, points, shop)
     return _stream(lambda here: _map(function, context, here), points, strip)
@@ -208,7 +212,9 @@ def _strip(entry: Callable[..., Array], block: Any, context: PyTree, points: tup
 
 
 @eqx.filter_jit
-def _sum(terms: Callable[..., PyTree], blocks: list[tuple[Any, Array]], context: PyTree, points: tuple[Array, ...], tile: int) -> PyTree:
+def _sum(
+    terms: Callable[..., PyTree], blocks: list[tuple[Any, Array]], context: PyTree, points: tuple[Array, ...], tile: int
+) -> PyTree:
     def one_block(block: Any, weights: Array) -> PyTree:
         index = _tiled(len(weights), min(tile, len(weights)))
         padded = jnp.pad(weights, (0, index.size - len(weights))).reshape(index.shape)
