@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
+from heatnets.problems import elementary
 
 pytestmark = pytest.mark.usefixtures("x64")
 PARAMETERS = {
@@ -39,6 +40,15 @@ def test_closed_form_laplacians(name, parameters):
     if problem.source is not None:
         wanted = jnp.trace(jax.hessian(lambda y: problem.source(t, y))(x))
         np.testing.assert_allclose(problem.source.laplacian(t, x), wanted, rtol=1e-10, atol=1e-11)
+
+
+def test_sine_and_cosine():
+    x = np.concatenate([np.random.default_rng(0).uniform(-1e4, 1e4, 20000), np.arange(-40, 41) * np.pi / 4, [0.0, 1e-300]])
+    for name in ("sin", "cos"):
+        wanted = getattr(np, name)(x.astype(np.longdouble))
+        assert float(np.max(np.abs(np.asarray(getattr(elementary, name)(x)) - wanted))) < 2.3e-16
+    second = jax.vmap(jax.grad(jax.grad(elementary.sin)))(jnp.asarray(x))
+    np.testing.assert_allclose(second, -np.sin(x), atol=3e-16)
 
 
 def test_laplacians_can_be_left_out():

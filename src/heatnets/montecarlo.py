@@ -65,7 +65,7 @@ def importance(
     >>> import heatnets as hn
     >>> problem = hn.problems.get("oscillating", dim=100)
     >>> estimate = hn.montecarlo.importance(problem, 0.5, [0.5] * 100)
-    >>> bool(estimate.low < problem.exact(0.5, [0.5] * 100) < estimate.high)
+    >>> bool(estimate.low < hn.exact_values(problem, 0.5, [0.5] * 100) < estimate.high)
     True
     """
     shop = workshop(device, memory, progress)

@@ -1,7 +1,8 @@
 """The paper's four test problems, with exact solutions.
 
 Functions are modules with array fields, so that a sweep over T, D or parameters compiles once per dimension.
-`closed_form=False` leaves the Laplacians out, as if the user had not known them.
+`closed_form=False` leaves the Laplacians out and writes sines as a user would, with jax.numpy; `closed_form=True` has
+Laplacians and faster sines.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from jaxtyping import Array, Float
 from heatnets.errors import count
 from heatnets.function import Function
 from heatnets.problem import Problem
+from heatnets.problems import elementary
 from heatnets.regions import Box
 
 TRAIN_REGION = Box(-np.pi, np.pi)  # where the paper trains Examples 2 and 3 and the 1-D example; it tests on half of it
@@ -39,13 +41,15 @@ class SineSum(eqx.Module):
 
     amplitudes: Any  # c_i / √(Σ c_i²)
     wavenumber: Any
+    maths: Any = eqx.field(static=True)  # where sin and cos come from: jax.numpy, or `elementary`
 
-    def __init__(self, dim: int, wavenumber: float) -> None:
+    def __init__(self, dim: int, wavenumber: float, closed_form: bool) -> None:
         self.amplitudes = np.full(dim, 1 / np.sqrt(dim))
         self.wavenumber = np.asarray(float(wavenumber))
+        self.maths = elementary if closed_form else jnp
 
     def __call__(self, x: Vector) -> Scalar:
-        return jnp.sum(self.amplitudes * jnp.sin(self.wavenumber * x))
+        return jnp.sum(self.amplitudes * self.maths.sin(self.wavenumber * x))
 
     def laplacian(self, x: Vector) -> Scalar:
         return -(self.wavenumber**2) * self(x)
@@ -85,7 +89,7 @@ def oscillating(
     dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, wavenumber: float = 2.0, closed_form: bool = True
 ) -> Problem:
     """Example 2: u = (t + e^{-t}) S_k(x), k = 2, wanted on [-π/2, π/2]^d. Additive, and u0 is an eigenfunction: easy."""
-    shape = SineSum(_dim(dim), wavenumber)
+    shape = SineSum(_dim(dim), wavenumber, closed_form)
     source = OscillatingSource(shape, np.asarray(float(diffusion)))
     return Problem(
         dim=dim,
@@ -106,8 +110,10 @@ def forced_sine(horizon: float = 1.0, closed_form: bool = True) -> Problem:
 class SineProduct(eqx.Module):
     """Π_i sin(π x_i)."""
 
+    maths: Any = eqx.field(static=True, default=jnp)
+
     def __call__(self, x: Vector) -> Scalar:
-        return jnp.prod(jnp.sin(jnp.pi * x))
+        return jnp.prod(self.maths.sin(jnp.pi * x))
 
     def laplacian(self, x: Vector) -> Scalar:
         return -x.size * jnp.pi**2 * self(x)
@@ -124,7 +130,7 @@ class SineProductSolution(eqx.Module):
 
 def product_of_sines(dim: int = 5, horizon: float = 0.05, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
     """Example 1: u0 = Π sin(πx_i), no source, wanted on [-1, 1]^d (the paper does not name its region)."""
-    shape = SineProduct()
+    shape = SineProduct(elementary if closed_form else jnp)
     return Problem(
         dim=_dim(dim),
         horizon=horizon,
@@ -168,8 +174,8 @@ class NonseparableSource(eqx.Module):
         return a, b, dq + D * q * m2 + 2 * D * q * b * dim, -u.beta * q / dim - 4 * D * q * b**2, 4 * D * q * b
 
     def _sums(self, x: Vector) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-        c, m = self.solution.fast.amplitudes, self.solution.fast.wavenumber
-        sine, cosine = jnp.sin(m * x), jnp.cos(m * x)
+        c, m, maths = self.solution.fast.amplitudes, self.solution.fast.wavenumber, self.solution.fast.maths
+        sine, cosine = maths.sin(m * x), maths.cos(m * x)
         return jnp.sum(x**2), jnp.sum(c * sine), m * jnp.sum(c * x * cosine), jnp.sum(c * x**2 * sine)
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
@@ -199,8 +205,8 @@ def nonseparable(
 ) -> Problem:
     """Example 3: u = g S_2 + α t² e^{-t/3} exp(-βt|x|²/d) S_3, wanted on [-π/2, π/2]^d. The paper gives no α and β; 1 here."""
     n = _dim(dim)
-    slow = SineSum(n, 2.0)
-    solution = NonseparableSolution(slow, SineSum(n, 3.0), np.asarray(float(alpha)), np.asarray(float(beta)))
+    slow = SineSum(n, 2.0, closed_form)
+    solution = NonseparableSolution(slow, SineSum(n, 3.0, closed_form), np.asarray(float(alpha)), np.asarray(float(beta)))
     source = NonseparableSource(solution, np.asarray(float(diffusion)))
     return Problem(
         dim=n,

@@ -1,0 +1,53 @@
+"""What the documents claim is run: the README's example with its output, the examples in docstrings."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_first_shell_block_holds_two_commands():
+    commands = [line for line in blocks("sh")[0].splitlines() if line and not line.startswith("#")]
+    assert len(commands) == 2
+    assert commands[0].endswith("heatnets demo")
+    assert commands[1].endswith("python -m pytest")
+
+
+def test_the_readme_example_prints_what_it_says():
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(blocks("python")[0], {})
+    printed, promised = out.getvalue().splitlines(), blocks("text")[0].splitlines()
+    number = re.compile(r"[-+]?\d+\.\d+(?:e[-+]\d+)?")
+    assert [number.sub("#", line) for line in printed] == [number.sub("#", line) for line in promised]
+    # Digits below the fit's own error (1e-6 here, rows of 1e-3 relative residual) may differ between machines.
+    values, wanted = ([float(v) for v in number.findall("\n".join(lines))] for lines in (printed, promised))
+    np.testing.assert_allclose(values, wanted, rtol=2e-2, atol=1e-4)
+    np.testing.assert_allclose(values[0], wanted[0], rtol=1e-5)
+
+
+def test_links_lead_somewhere():
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+@pytest.mark.parametrize("module", ["function", "problem", "solving", "montecarlo", "problems"])
+def test_docstring_examples(module):
+    result = doctest.testmod(importlib.import_module(f"heatnets.{module}"))
+    assert result.attempted > 0
+    assert result.failed == 0
