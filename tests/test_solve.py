@@ -299,7 +299,7 @@ def test_bad_settings_are_refused_in_words(change, message):
 def test_what_is_not_a_problem_is_refused():
     with pytest.raises(hn.InputError, match="`problem` must be a hn.Problem; got 'heat'"):
         hn.solve("heat", **SAME)
-    with pytest.raises(hn.InputError, match="`features` must hold initial features"):
+    with pytest.raises(hn.InputError, match="`features` must hold initial features where u0 is not zero"):
         hn.solve(hn.problems.get("product-of-sines", dim=2), features=(0, 5), rows=(10, 5))
     with pytest.raises(hn.InputError, match="`N` must be a whole number"):
         hn.paper(1, 1, -5, 1)

@@ -148,6 +148,9 @@ def main() -> None:
         sys.exit(_fail("interrupted; nothing was written", 130))
     except Exception as error:
         if hasattr(error, "format_message"):  # click's own usage errors
+            if type(error).__name__ == "NoArgsIsHelpError":
+                print(error.format_message())
+                sys.exit(0)
             sys.exit(_fail(f"{error.format_message()} Try heatnets --help.", 2))
         raise
 

@@ -15,6 +15,8 @@ from jaxtyping import Array, Float
 from heatnets.errors import InputError, Notes, describe
 from heatnets.precision import is_low, low_precision_constants
 
+_INDEX_CHECK = 1000  # up to this dimension functions are also called once outside a trace
+
 
 class Function(eqx.Module):
     """A scalar function of the user's, with what is known about it.
@@ -74,6 +76,8 @@ def _example(wanted: Sequence[str]) -> str:
 
 def _check_arity(name: str, function: Function, wanted: Sequence[str]) -> None:
     came = function.arity()
+    if came == ["x", "t"] and len(wanted) == 2:
+        raise InputError(f"`{name}` must be a function of (t, x); its parameters are (x, t). Time comes first: lambda t, x: ...")
     if came is None or len(came) == len(wanted):
         return
     if name == "source" and len(came) in (3, 4):
@@ -82,8 +86,8 @@ def _check_arity(name: str, function: Function, wanted: Sequence[str]) -> None:
         )
     raise InputError(
         f"`{name}` must take {len(wanted)} argument(s), ({', '.join(wanted)}); it takes {len(came)} required "
-        f"one(s), ({', '.join(came)}). Time comes first; give parameters default values or close over them, or say "
-        f'hn.Function(f, arguments="{" ".join(wanted)}").'
+        f"one(s), ({', '.join(came)}). "
+        "Give further parameters default values, or close over them."
     )
 
 
@@ -133,6 +137,7 @@ def _check_trace(name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStr
         )
     if not jnp.issubdtype(dtype, jnp.floating):
         raise InputError(f"`{name}` must return a real float; it returned {dtype}. Write 1.0 for 1, or multiply by 1.0.")
+    _check_indices(name, f, args, closed)
     low = low_precision_constants(f, list(closed.consts))
     if low:
         notes.warn(
@@ -143,12 +148,27 @@ def _check_trace(name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStr
         notes.warn(f"`{name}` returns {dtype}: something inside it casts. The answer cannot be better than that.")
 
 
+def _check_indices(name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStruct, ...], closed: Any) -> None:
+    """Refuse x[5] in three dimensions, which JAX would clamp to x[2] in silence and NumPy does not."""
+    indexed = any(e.primitive.name in ("gather", "dynamic_slice", "slice", "squeeze", "pjit", "jit") for e in closed.jaxpr.eqns)
+    if not indexed or args[-1].shape[0] > _INDEX_CHECK:
+        return
+    try:
+        f(*(np.full(a.shape, 0.5) for a in args))
+    except IndexError as error:
+        raise InputError(
+            f"`{name}` must stay inside x, which has shape {args[-1].shape}; it raised IndexError: {error} ({_where(error)}). Is `dim` right?"
+        ) from error
+    except Exception:
+        return  # what only a traced argument can do is no mistake
+
+
 def _where(error: BaseException) -> str:
     """The user's line in which a trace failed: the last one outside JAX and heatnets."""
     place, step = "line unknown", error.__traceback__
     while step is not None:
         file = step.tb_frame.f_code.co_filename
-        if "heatnets/function.py" not in file.replace("\\", "/") and "/jax/" not in file and "/equinox/" not in file:
+        if not any(part in file.replace("\\", "/") for part in ("heatnets/function.py", "/jax/", "/numpy/", "/equinox/")):
             place = f"{file.rsplit('/', 1)[-1]}:{step.tb_lineno}"
         step = step.tb_next
     return place

@@ -9,6 +9,7 @@ To add a solver, write a function (A, b, rcond, ridge) -> Fit and name it in `SO
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,11 +17,14 @@ import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
+import scipy.linalg
+import threadpoolctl
 from jaxtyping import Array, Float
 
 from heatnets.errors import NumericalError
 from heatnets.precision import EPS
 
+_LARGE = 1500  # below this many unknowns one LAPACK thread takes seconds at most
 _NEGLIGIBLE = 1e-12  # columns below this fraction of the largest norm carry rounding only; scaled up they gave 1e74
 
 
@@ -44,17 +48,40 @@ def solve(
     condition: Float[Array, " features"] | None = None,
 ) -> Fit:
     """The least-squares solution by a named solver; with `condition` c, among the w with c·w = 1."""
-    if condition is None:
-        fit = SOLVERS[solver](A, b, rcond, ridge)
-    else:
-        turned, rhs, first, mirror = _turn(A, b, condition)
-        fit = SOLVERS[solver](turned, rhs, rcond, ridge)
-        fit = fit._replace(weights=_turn_back(fit.weights, first, mirror))
+    with _lapack_threads(min(A.shape)):
+        if condition is None:
+            fit = SOLVERS[solver](A, b, rcond, ridge)
+        else:
+            turned, rhs, first, mirror = _turn(A, b, condition)
+            fit = SOLVERS[solver](turned, rhs, rcond, ridge)
+            fit = fit._replace(weights=_turn_back(fit.weights, first, mirror))
+        fit.weights.block_until_ready()
     if not np.all(np.isfinite(fit.weights)):
         raise NumericalError(f'the least-squares solve ({fit.solver}) gave weights that are not finite; try solver="svd".')
     if A.shape[0] < A.shape[1]:
         fit.notes.append(f"under-determined: {A.shape[0]} rows for {A.shape[1]} features; the weights are those of minimum norm")
     return fit
+
+
+def _lapack_threads(size: int) -> threadpoolctl.threadpool_limits:
+    """One LAPACK thread, or all of them where the system is large and they measurably help at this moment.
+
+    OpenBLAS threads wait by spinning. On two cores that other processes were using too, a QR of 2400 x 1091 took 39 s with
+    two threads and 0.35 s with one.
+    """
+    if size < _LARGE:
+        return threadpoolctl.threadpool_limits(1, user_api="blas")
+    sample = np.random.default_rng(0).standard_normal((512, 512))
+    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+        alone = min(_seconds(sample) for _ in range(3))
+    together = max(_seconds(sample) for _ in range(3))
+    return threadpoolctl.threadpool_limits(None if together < alone else 1, user_api="blas")
+
+
+def _seconds(sample: np.ndarray) -> float:
+    start = time.perf_counter()
+    scipy.linalg.qr(sample, mode="r", check_finite=False)
+    return time.perf_counter() - start
 
 
 @jax.jit
@@ -78,7 +105,10 @@ def _svd(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
     fit = _pinv(scaled, b, rcond, ridge)
     dropped = int(np.sum(~np.asarray(keep)))
     if dropped:
-        fit.notes.append(f"{dropped} of {A.shape[1]} columns were below {_NEGLIGIBLE:g} of the largest and left out")
+        fit.notes.append(
+            f"{dropped} of {A.shape[1]} columns were below {_NEGLIGIBLE:g} of the largest norm and left out: "
+            "zero data (u0 = 0, F = 0), or data of very different size"
+        )
     return fit._replace(weights=fit.weights * scale, solver="svd")
 
 

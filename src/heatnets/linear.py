@@ -56,9 +56,10 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
     with clock.phase("check"):
         scale = _scale(problem, data, b, points, shop)
         train_misfit, held_misfit = (float(_misfit(*rows, fit.weights)) / scale for rows in ((A, b), (held_A, held_b)))
+    _judge(train_misfit, held_misfit, settings, notes)
     # 6  ũ = Σ w_j φ_j.
     return Solution(problem, data, blocks, fit.weights, shop, stats={
-        "family": settings.family.name, "features": counts, "rows": (n, len(start)),
+        "family": settings.family.name, "features": counts, "rows": (n, len(b_ic)),
         "design": settings.design.name, "antithetic": False, "time_degree": 0,
         "collocation": settings.collocation, "enforce": settings.enforce,
         "solver": fit.solver, "rcond": fit.rcond, "rank": fit.rank, "condition": fit.condition, "ridge": settings.ridge,
@@ -69,6 +70,22 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         "seconds": clock.seconds, "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
         "estimated_error": None, "tolerance_met": None, "history": (), "warnings": (*problem.warnings, *notes.texts),
     })  # fmt: skip
+
+
+def _judge(train_misfit: float, held_misfit: float, settings: Settings, notes: Notes) -> None:
+    """Say so where rows that were held out are not met."""
+    if held_misfit > 0.1:
+        notes.warn(
+            f"not solved: rows held out are missed by {held_misfit:.2g} of their size (those trained on by {train_misfit:.2g}). Take more features, "
+            "more rows, or a smaller train_region; data that are not smooth, or grow too fast at infinity, cannot be met at all.",
+            stacklevel=5,
+        )
+    elif settings.enforce == "mild" and held_misfit > 2 * train_misfit:
+        notes.warn(
+            f"mild rows are fitted down to their noise: misfit {train_misfit:.2g} where trained, {held_misfit:.2g} where held out. "
+            "Take ten rows or more per feature, more mild_samples, or a larger rcond.",
+            stacklevel=5,
+        )
 
 
 def _check_memory(problem: Problem, settings: Settings, counts: tuple[int, int], shop: Workshop) -> None:
@@ -82,6 +99,8 @@ def _counts(problem: Problem, settings: Settings, notes: Notes) -> tuple[int, in
     if problem.source is None and settings.features[1]:
         notes.warn(f"there is no source: the {settings.features[1]} source features are left out", stacklevel=5)
         return settings.features[0], 0
+    if problem.source is not None and not settings.features[1]:
+        notes.warn("the source has no features of its own: `features` has M1 = 0", stacklevel=5)
     return settings.features
 
 

@@ -20,7 +20,7 @@ from jaxtyping import Array
 
 from heatnets import streams
 from heatnets.assembly import initial_values
-from heatnets.errors import InputError, NumericalError, count, positive
+from heatnets.errors import InputError, NumericalError, count, describe, positive
 from heatnets.features import KernelSource, Lags, log_kernel_constant
 from heatnets.function import place
 from heatnets.operators import values_only
@@ -46,6 +46,11 @@ class Estimate:
     confidence: float
     truncation_bias: np.ndarray
 
+    def __str__(self) -> str:
+        level = f"({100 * self.confidence:g} %, {self.samples} samples)"
+        half = np.atleast_1d(self.high - self.low) / 2
+        return "\n".join(f"{v:.8g} ± {h:.2g} {level}" for v, h in zip(np.atleast_1d(self.value), half, strict=True))
+
 
 @in_double
 def importance(
@@ -68,6 +73,7 @@ def importance(
     >>> bool(estimate.low < hn.exact_values(problem, 0.5, [0.5] * 100) < estimate.high)
     True
     """
+    _check_problem(problem)
     shop = workshop(device, memory, progress)
     return _run(_importance_terms, problem, t, x, samples, confidence, seed, shop, ())
 
@@ -93,6 +99,7 @@ def transformed(
         half_width: A; by default max |x_i| + 6 √(2Dt), at least 5, so that what lies outside weighs less than 1e-8.
         shortest_lag: where the lag integral is cut for d >= 2, as a fraction of t; `truncation_bias` bounds the loss.
     """
+    _check_problem(problem)
     if problem.dim > 20:
         raise InputError(
             f"`transformed` draws uniformly on a box; in {problem.dim} dimensions practically no draw would count. Use montecarlo.importance."
@@ -105,6 +112,11 @@ def transformed(
     shop = workshop(device, memory, progress)
     context = (jnp.asarray(A), jnp.asarray(shortest_lag))
     return _run(_transformed_terms, problem, t, x, samples, confidence, seed, shop, context)
+
+
+def _check_problem(problem: Any) -> None:
+    if not isinstance(problem, Problem):
+        raise InputError(f"`problem` must be a hn.Problem; got {describe(problem)}. For a solution u it is u.problem.")
 
 
 def _run(

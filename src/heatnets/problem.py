@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from heatnets import streams
-from heatnets.errors import HeatnetsError, InputError, Notes, count, describe, positive
+from heatnets.errors import InputError, Notes, count, describe, positive
 from heatnets.function import Function, checked, probe
 from heatnets.precision import in_double
 from heatnets.regions import Box, Region
@@ -33,7 +33,7 @@ class Problem:
 
     >>> import jax.numpy as jnp, heatnets as hn
     >>> hn.Problem(dim=3, horizon=0.5, initial=lambda x: jnp.sum(jnp.sin(x)))
-    Problem(dim=3, horizon=0.5, diffusion=1.0, region=Box, source=None)
+    Problem(dim=3, horizon=0.5, diffusion=1.0, region=Box(-1, 1), source=None)
     """
 
     dim: int
@@ -101,20 +101,26 @@ class Problem:
         """Times and points as arrays of shape (n,) and (n, dim), and whether a single point was asked for."""
         times, places = _floats("t", t), _floats("x", x)
         if places.ndim not in (1, 2) or places.shape[-1] != self.dim:
-            hint = "For dim = 1 write x=[0.3], or x[:, None] for many." if self.dim == 1 else "Points are rows."
+            hint = (
+                "For dim = 1 write x=[0.3], or x[:, None] for many."
+                if self.dim == 1
+                else "Points are rows; time comes first: (t, x)."
+            )
             raise InputError(f"`x` must have shape ({self.dim},) or (n, {self.dim}); got shape {places.shape}. {hint}")
         if times.ndim > 1 or (times.ndim == 1 and places.ndim == 2 and len(times) != len(places)):
             raise InputError(
                 f"`t` must be one number or one per point; got shape {times.shape} for x of shape {places.shape}. "
                 "Times and points are taken in pairs; build a grid with np.repeat and np.tile."
             )
+        if places.size == 0 or times.size == 0:
+            raise InputError(f"`x` holds no points: shape {places.shape}, with t of shape {times.shape}.")
         low = times <= 0 if positive_time else times < 0
-        if np.any(low | (times > self.horizon * (1 + 1e-12))):
+        if np.any(low | (times > self.horizon * (1 + 1e-6))):  # float32 times round upwards
             interval = f"{'(' if positive_time else '['}0, {self.horizon:g}]"
-            worst = times[low | (times > self.horizon)] if times.ndim else times
-            raise InputError(
-                f"`t` must lie in {interval}; got {float(np.atleast_1d(worst)[0]):g}. The problem was posed up to `horizon`."
-            )
+            worst = np.atleast_1d(times)[np.atleast_1d(low | (times > self.horizon))][0]
+            why = "There the derivative in time is singular." if worst == 0 else "The problem was posed up to `horizon`."
+            raise InputError(f"`t` must lie in {interval}; got {worst:g}. {why}")
+        times = np.minimum(times, self.horizon)
         single = times.ndim == 0 and places.ndim == 1
         n = max(times.size, len(np.atleast_2d(places)))
         return np.broadcast_to(times, (n,)), np.broadcast_to(places, (n, self.dim)), single
@@ -123,15 +129,15 @@ class Problem:
         source = "given" if self.source is not None else None
         return (
             f"Problem(dim={self.dim}, horizon={self.horizon:g}, diffusion={self.diffusion}, "
-            f"region={type(self.region).__name__}, source={source})"
+            f"region={self.region}, source={source})"
         )
 
 
 def _floats(name: str, value: Any) -> np.ndarray:
     try:
+        if isinstance(value, str):
+            raise TypeError("text")
         array = np.asarray(value, dtype=np.float64)
-    except HeatnetsError:
-        raise
     except Exception as error:
         raise InputError(
             f"`{name}` must be numbers; got {describe(value)}. Inside jax.jit or vmap call heatnets from outside, with NumPy arrays."

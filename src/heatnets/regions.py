@@ -18,12 +18,15 @@ class Region(abc.ABC):
     def check(self, dim: int, name: str) -> None:
         """Refuse a region that does not fit `dim`; `name` is the argument it came in."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(_short(value) for value in vars(self).values())})"
+
     @abc.abstractmethod
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         """`count` points as rows, shape (count, dim)."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Box(Region):
     """The box low <= x <= high; each bound one number for all coordinates, or one per coordinate."""
 
@@ -49,7 +52,7 @@ class Box(Region):
         return self.low + (self.high - self.low) * rng.random((count, dim))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Point(Region):
     """The single point x."""
 
@@ -67,7 +70,7 @@ class Point(Region):
         return np.tile(self.x, (count, 1))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Normal(Region):
     """A normal cloud with independent coordinates: mean and std one number for all, or one per coordinate."""
 
@@ -106,3 +109,9 @@ def _fits(region: str, value: np.ndarray, dim: int, name: str) -> None:
             f"`{name}` must be a region of R^{dim}; this {region} has {value.shape[0]} coordinates. "
             f"Give {dim} coordinates" + ("." if region == "Point" else ", or one number for all.")
         )
+
+
+def _short(value: np.ndarray) -> str:
+    if value.ndim == 0:
+        return f"{value:g}"
+    return f"[{', '.join(f'{v:g}' for v in value[:3])}{', ...' if len(value) > 3 else ''}]"

@@ -53,20 +53,22 @@ def settings(
     if features is None or rows is None:
         raise InputError(
             "`features` and `rows` must be given: this version does not choose them by itself yet. For example "
-            "hn.solve(problem, features=(256, 512), rows=(2000, 400)), or the paper's choices: "
+            "hn.solve(problem, features=(256, 512), rows=(2000, 0)), or the paper's choices: "
             "hn.solve(problem, **hn.paper(4000, 6000, 15000, 3000))."
         )
     counts = pair("features", features, "Write (M0, M1): features from the initial condition and from the source.")
     sizes = pair("rows", rows, "Write (N, N_ic): rows from the equation and from the initial condition.")
     initial_rows = choice("initial_rows", initial_rows, ("exact", "soft"))
     if sizes[0] == 0:
-        raise InputError(f"`rows` must hold at least one row of the equation; got {sizes}. Write rows=(2000, 400).")
+        raise InputError(f"`rows` must hold at least one row of the equation; got {sizes}. Write rows=(2000, 0).")
     if initial_rows == "soft" and sizes[1] == 0:
         raise InputError(
             f'`rows` must hold initial rows with initial_rows="soft"; got {sizes}. Write rows=({sizes[0]}, {max(sizes[0] // 5, 1)}).'
         )
-    if counts[0] == 0 and problem.source is None:
-        raise InputError(f"`features` must hold initial features where there is no source; got {counts}.")
+    if counts[0] == 0 and not problem.starts_at_zero:
+        raise InputError(
+            f"`features` must hold initial features where u0 is not zero; got {counts}. Write features=({counts[1]}, {counts[1]})."
+        )
     region = problem.region if train_region is None else train_region
     if not isinstance(region, Region):
         raise InputError(f"`train_region` must be hn.Box or hn.Normal; got {describe(region)}.")

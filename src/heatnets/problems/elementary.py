@@ -1,7 +1,7 @@
 """Sine and cosine for the named problems: XLA's CPU sine calls the C library one number at a time, these are plain arithmetic.
 
 Measured on two CPU cores: 22 M pairs (sin and cos of one argument) per second with jnp, 99 M with these, in one run; error
-below 2e-16 for |x| <= 1e4.
+below 2.3e-16 for |x| <= 1e4. On a GPU jnp's own are faster (by a third on an H200) and are used.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def _horner(coefficients: tuple[float, ...], z: Array) -> Array:
 @jax.custom_jvp
 def sin(x: Array) -> Array:
     """sin x for |x| up to 1e5 or so."""
-    return _quarter(x, 0)
+    return jax.lax.platform_dependent(x, cpu=lambda x: _quarter(x, 0), default=jnp.sin)
 
 
 @jax.custom_jvp
 def cos(x: Array) -> Array:
     """cos x for |x| up to 1e5 or so."""
-    return _quarter(x, 1)
+    return jax.lax.platform_dependent(x, cpu=lambda x: _quarter(x, 1), default=jnp.cos)
 
 
 @sin.defjvp
