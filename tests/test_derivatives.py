@@ -99,6 +99,14 @@ def test_a_wrong_laplacian_is_refused(dim):
     assert chosen.rung == "closed form"
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-20])
+def test_a_wrong_laplacian_of_small_data_is_refused(size):
+    with pytest.raises(hn.InputError, match="second derivatives sum to"):
+        choose(
+            "initial", Function(lambda x: size * jnp.prod(jnp.sin(3 * x)), laplacian=lambda x: 0.0 * x[0]), (np.full(60, 0.9),)
+        )
+
+
 def test_time_is_held_in_the_laplacian_and_moves_in_along():
     f = Differentiable(Function(lambda t, x: t**3 * jnp.sum(x**4)), "folx sparse")
     t, x, v = jnp.asarray(0.7), jnp.asarray([1.0, -2.0, 0.5]), jnp.asarray([0.3, 0.1, -1.0])

@@ -64,7 +64,8 @@ def test_a_design_of_the_users_own_serves():
             return np.full((count, uniform), 0.5), np.eye(normal)[np.arange(count) % max(normal, 1)]
 
     problem = hn.problems.get("oscillating", dim=2)
-    u = hn.solve(problem, features=(4, 4), rows=(50, 10), directions=Axes())
+    with pytest.warns(hn.HeatnetsWarning, match="not solved"):
+        u = hn.solve(problem, features=(4, 4), rows=(50, 10), directions=Axes())
     assert u.stats["design"] == "axes"
 
 

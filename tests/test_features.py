@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,15 +43,23 @@ def whole_residual(feature, data, t, x):
 @pytest.mark.parametrize("dim", [1, 2, 3, 6])
 @pytest.mark.parametrize("name", ["importance", "gaussian"])
 def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
+    """Kernels are placed where they are felt: y small, lags of order one, x near z. Every number compared is of order one."""
+    near = hn.Density(lambda rng, n: 0.5 * rng.standard_normal((n, dim)), lambda y: np.full(len(y), np.pi ** (-dim / 2)))
+    lag_z = hn.Density(
+        lambda rng, n: np.column_stack([rng.uniform(0.1, 0.4, n), 0.3 * rng.standard_normal((n, dim))]),
+        lambda rows: (4 * np.pi * D * rows[:, 0]) ** (-dim / 2),
+    )
+    kind = ImportanceFamily() if name == "importance" else GaussianFamily(initial_density=near, source_density=lag_z)
     data, _ = equation(problem(dim), 0)
-    blocks = family(name).draw(problem(dim), (6, 6), design("gaussian"), 3)
     rng = np.random.default_rng(1)
-    for block in blocks:
-        for j in range(6):
-            t, x = jnp.asarray(rng.uniform(0.5, 0.8)), jnp.asarray(rng.standard_normal(dim))
+    whole = eqx.filter_jit(whole_residual)
+    for block in kind.draw(problem(dim), (4, 4), design("gaussian"), 3):
+        for j in range(4):
+            t, x = jnp.asarray(rng.uniform(0.5, 0.8)), jnp.asarray(0.3 * rng.standard_normal(dim))
             feature = one(block, j)
-            wanted = whole_residual(feature, data, t, x)
-            np.testing.assert_allclose(feature.residual(data, t, x), wanted, rtol=1e-9, atol=1e-13)
+            wanted = whole(feature, data, t, x)
+            assert abs(wanted) > 1e-3
+            np.testing.assert_allclose(feature.residual(data, t, x), wanted, rtol=1e-9)
 
 
 def test_importance_features_are_the_papers():
@@ -170,6 +179,27 @@ def test_kernels_that_all_underflow_are_refused():
         GaussianFamily().draw(problem(200), (8, 0), design(None), 0)
     with pytest.raises(hn.InputError, match="`shortest_lag` must be below 1"):
         GaussianFamily(shortest_lag=2.0)
+
+
+def test_a_feature_that_is_off_hides_no_nan():
+    """F singular at t = 0: value, gradient and residual of a kernel before its lag are zero, not NaN."""
+    singular = hn.Problem(dim=1, horizon=0.8, initial=lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.cos(x[0]) / jnp.sqrt(t))
+    data, _ = equation(singular, 0)
+    feature, t, x = KernelSource(jnp.zeros(1), jnp.asarray(0.5), jnp.zeros(())), jnp.asarray(0.3), jnp.zeros(1)
+    assert feature.value(data, t, x) == 0
+    assert feature.residual(data, t, x) == 0
+    assert jax.grad(lambda y: feature.value(data, t, y))(x) == 0
+
+
+@pytest.mark.parametrize("dim", [3, 7, 500])
+def test_lags_reach_both_ends_in_any_dimension(dim):
+    lags = Lags(dim, 0.8, 8e-4)
+    ends = np.asarray(lags.at(np.array([0.0, 1 - 1e-16])))
+    np.testing.assert_allclose(ends[0], 0.8, rtol=1e-12)
+    assert 8e-4 * (1 - 1e-12) <= ends[1] < 0.01
+    if dim < 100:  # uniform in τ = g^α
+        tau = np.asarray(lags.at(np.array([0.25, 0.5, 0.75]))) ** (1 - dim / 2)
+        np.testing.assert_allclose(np.diff(tau), 0.25 * lags.length, rtol=1e-10)
 
 
 def test_a_kernel_feature_is_off_before_its_lag():

@@ -80,6 +80,7 @@ def test_under_determined_systems_get_the_minimum_norm_and_a_label(solver):
     fit = solve(jnp.asarray(A), jnp.asarray(b), solver, None, 0.0)
     np.testing.assert_allclose(fit.weights, np.linalg.pinv(A) @ b, rtol=1e-10, atol=1e-12)
     assert "under-determined: 8 rows for 30 features; the weights are those of minimum norm" in fit.notes[-1]
+    assert ("after column scaling" in fit.notes[-1]) == (solver == "svd")
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1e-30])
@@ -105,6 +106,35 @@ def test_one_exact_condition(solver, sign):
     fit = solve(jnp.asarray(A), jnp.asarray(b), solver, None, 0.0, jnp.asarray(c))
     np.testing.assert_allclose(fit.weights, wanted, rtol=1e-10, atol=1e-11)
     np.testing.assert_allclose(c @ np.asarray(fit.weights), 1.0, rtol=1e-14)
+
+
+def test_ridge_reports_its_effective_rank():
+    s = np.concatenate([np.linspace(1, 2, 10), np.full(30, 1e-7)])
+    A = matrix(60, 40, s)
+    fit = solve(jnp.asarray(A), jnp.ones(60), "cholesky", None, 1e-8)
+    assert fit.solver == "cholesky"
+    assert abs(fit.rank - np.sum(s**2 / (s**2 + 1e-8))) < 1
+
+
+def test_normal_equations_without_a_ridge_say_what_they_lose():
+    A = matrix(60, 20, np.geomspace(1, 1e-7, 20))
+    fit = solve(jnp.asarray(A), jnp.ones(60), "cholesky", None, 0.0)
+    assert "square a condition" in fit.notes[0] or fit.solver == "qr"
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_one_feature_and_a_condition_leave_nothing_to_solve(solver):
+    fit = solve(jnp.ones((5, 1)), jnp.zeros(5), solver, None, 0.0, jnp.asarray([4.0]))
+    np.testing.assert_allclose(fit.weights, [0.25])
+
+
+@pytest.mark.parametrize("tiny", [1e-170, 1e-30, 1e30])
+def test_the_size_of_data_and_condition_does_not_matter(tiny):
+    A, b = matrix(40, 12, np.linspace(1, 3, 12)), np.random.default_rng(4).standard_normal(40)
+    c = np.random.default_rng(5).standard_normal(12)
+    base = solve(jnp.asarray(A), jnp.asarray(b), "svd", None, 0.0, jnp.asarray(c)).weights
+    small = solve(jnp.asarray(A * tiny), jnp.asarray(b), "svd", None, 0.0, jnp.asarray(c * tiny)).weights
+    np.testing.assert_allclose(np.asarray(small) * tiny, base, rtol=1e-10)
 
 
 def test_the_condition_holds_where_the_rows_say_nothing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -50,7 +51,8 @@ def test_error_falls_like_one_over_the_square_root(name):
 def test_transformed_in_three_dimensions_states_its_bias():
     """u = t with F = 1: the cut loses exactly shortest_lag · t, which is what truncation_bias says."""
     problem = hn.Problem(dim=3, horizon=1.0, initial=lambda x: 0.0, source=lambda t, x: 1.0)
-    estimate = montecarlo.transformed(problem, 1.0, np.zeros(3), samples=400_000, shortest_lag=0.05, half_width=9.0)
+    with pytest.warns(hn.HeatnetsWarning, match="intervals are too small"):
+        estimate = montecarlo.transformed(problem, 1.0, np.zeros(3), samples=400_000, shortest_lag=0.05, half_width=9.0)
     np.testing.assert_allclose(estimate.truncation_bias, 0.05, rtol=1e-12)
     assert abs(estimate.value + estimate.truncation_bias - 1.0) < 4 * estimate.standard_error
     assert abs(estimate.value - 1.0) > 1e-3
@@ -62,6 +64,26 @@ def test_a_constant_has_no_error():
     assert estimate.value == 3.7
     assert estimate.standard_error == 0
     assert estimate.low == estimate.high == 3.7
+
+
+def test_nearly_constant_samples_do_not_cancel():
+    """F = 1 + 1e-8 sin x: the spread is 1e-8 of the value, and the standard error must still see it."""
+    problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: 0.0, source=lambda t, x: 1 + 1e-8 * jnp.sin(x[0]))
+    t, x = flat(problem, 300)
+    estimate = montecarlo.importance(problem, t, x, samples=256)
+    truth = 1 + 1e-8 * np.sin(0.4) * (1 - np.exp(-1.0))
+    np.testing.assert_allclose(np.std(estimate.value - 1.0), np.mean(estimate.standard_error), rtol=0.15)
+    assert 0.9 < coverage(estimate, truth) < 0.99
+
+
+def test_mild_rows_and_the_judge_do_not_share_draws():
+    from heatnets.tiles import workshop
+
+    problem = hn.problems.get("oscillating", dim=2)
+    t, x = hn.random_points(problem, 5)
+    with jax.enable_x64(True):
+        rows = montecarlo.mild_samples(problem, t, x, 64, 0, workshop())
+    assert not np.any(rows == montecarlo.importance(problem, t, x, samples=64, seed=0).value)
 
 
 def test_shapes_seeds_and_streaming():
@@ -111,7 +133,9 @@ def test_bad_arguments_are_refused(change, message):
 
 def test_transformed_refuses_high_dimensions_and_paths_that_blow_up_are_named():
     with pytest.raises(hn.InputError, match="Use montecarlo.importance"):
-        montecarlo.transformed(hn.problems.get("oscillating", dim=50), 0.5, np.zeros(50))
+        montecarlo.transformed(hn.problems.get("oscillating", dim=6), 0.5, np.zeros(6))
+    with pytest.raises(hn.InputError, match="`problem` must be a hn.Problem"):
+        montecarlo.importance("heat", 0.5, np.zeros(6))
     spike = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.where(x[0] > 8.0, jnp.nan, 1.0))
     with pytest.raises(hn.NumericalError, match=r"from t = 1, x = \[7.5\] are not finite"):
         montecarlo.importance(spike, 1.0, [7.5], samples=1000)

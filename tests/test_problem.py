@@ -62,6 +62,8 @@ BAD = [
     ),
     ({"initial": lambda x: jnp.log(x[0] + 1.5)}, r"`initial` must be finite.*leave the region"),
     ({"source": lambda x: x[0]}, r"`source` must take 2 argument\(s\), \(t, x\); it takes 1"),
+    ({"source": lambda x, t: x[0]}, r"`source` must be a function of \(t, x\); its parameters are \(x, t\). Time comes first"),
+    ({"initial": lambda x: x[5]}, r"`initial` must stay inside x, which has shape \(3,\).*IndexError"),
     ({"source": lambda t, x, u: u}, r"`source` must be a function of \(t, x\); got \(t, x, u\).*not supported yet"),
     ({"source": lambda t, x: x}, r"`source` must return a scalar"),
     ({"source": lambda t, x: jnp.sum(x) / (t - t)}, r"`source` must be finite.*t = "),
@@ -91,7 +93,8 @@ def test_bad_problems_are_refused_in_words(change, message):
         (lambda: hn.Function(3), r"`function` must be a function"),
         (lambda: hn.Function(smooth, laplacian=2.0), r"`laplacian` must be a function"),
         (lambda: hn.problems.get("nothing"), r"`name` must be one of 'forced-sine'.*got 'nothing'"),
-        (lambda: hn.problems.get("oscillating", dims=3), r"takes the parameters dim, horizon"),
+        (lambda: hn.problems.get("oscillating", dims=3), r"takes the parameters dim, horizon.*got 'dims'"),
+        (lambda: hn.problems.get("oscillating", diffusion="a"), r"`diffusion` must be one finite number > 0; got 'a'"),
         (lambda: hn.problems.get("oscillating", dim=0), r"`dim` must be"),
     ],
 )
@@ -153,6 +156,8 @@ def test_points_accept_one_or_many_and_refuse_the_rest():
         (-0.1, np.zeros(3), r"`t` must lie in"),
         (0.1, [0, np.nan, 0], r"`x` must be finite; 1 of 3"),
         ("now", np.zeros(3), r"`t` must be numbers"),
+        (0.1, np.zeros((0, 3)), r"`x` holds no points"),
+        ([], np.zeros(3), r"`x` holds no points"),
     ]:
         with pytest.raises(hn.InputError, match=message):
             problem.points(t, x)

@@ -33,9 +33,7 @@ def test_tile_sizes_and_row_order_change_nothing():
     np.testing.assert_allclose(whole[[0, 50, 100]], one_by_one, rtol=1e-12, atol=1e-14)
     for tile_bytes in (2**11, 2**13, 2**15):
         small = tiles.Workshop(jax.devices()[0], 8 * tile_bytes, lambda *_: None)
-        assert tiles._cut(101, 17, data.workspace(5), (t, x), small) != tiles._cut(
-            101, 17, data.workspace(5), (t, x), tiles.workshop()
-        )
+        assert tiles._cut(17, data.workspace(5), (t, x), small) != tiles._cut(17, data.workspace(5), (t, x), tiles.workshop())
         np.testing.assert_allclose(residual_rows(data, blocks, (t, x), small), whole, rtol=1e-12, atol=1e-14)
     order = np.random.default_rng(0).permutation(101)
     np.testing.assert_allclose(
@@ -45,10 +43,10 @@ def test_tile_sizes_and_row_order_change_nothing():
 
 def test_solutions_do_not_depend_on_the_budget():
     problem = hn.problems.get("oscillating", dim=3)
-    settings = {"features": (40, 60), "rows": (300, 50)}
+    settings = {"features": (40, 60), "rows": (300, 50), "train_region": hn.Box(-2.0, 2.0)}
     points = hn.random_points(problem, 50)
     large = hn.solve(problem, **settings)(*points)
-    small = hn.solve(problem, **settings, memory=2 * 2**20)(*points)
+    small = hn.solve(problem, **settings, memory=4 * 2**20)(*points)
     np.testing.assert_allclose(small, large, rtol=1e-9)
 
 
@@ -56,7 +54,7 @@ def test_what_does_not_fit_is_refused_before_the_work():
     calls = []
     problem = hn.problems.get("oscillating", dim=3)
     with pytest.raises(
-        hn.ResourceError, match=r"`memory` allows 0.00 GiB; 120000 rows of 2000 features .* needs 5\.\d+ GiB. Take fewer"
+        hn.ResourceError, match=r"`memory` allows 1.00 MiB; 100256 rows of 2000 features .* needs \d\.\d+ GiB. Take fewer"
     ):
         hn.solve(problem, features=(1000, 1000), rows=(100000, 20000), memory=2**20, progress=lambda *a: calls.append(a))
     assert not calls
@@ -91,6 +89,9 @@ def test_progress_reaches_the_end_of_every_phase():
     assert all(done == total for done, total in last.values())
 
 
+quiet = pytest.mark.filterwarnings("ignore:not solved")  # small sizes: what is tested here is not accuracy
+
+
 def compilations(run):
     """How often JAX's compiler was called."""
     seen = []
@@ -107,6 +108,7 @@ def compilations(run):
     return len(seen)
 
 
+@quiet
 def test_a_sweep_compiles_once_per_shape():
     """T, D, seeds and parameters of a named problem are traced: changing them compiles nothing."""
 
@@ -123,11 +125,12 @@ def test_a_sweep_compiles_once_per_shape():
     assert compilations(lambda: run(alpha=2.0, beta=0.5)) == 0
 
 
+@quiet
 def test_many_strips_compile_no_more_than_one():
     problem = hn.problems.get("oscillating", dim=11)
     u = hn.solve(problem, features=(16, 16), rows=(64, 8), memory=2**20)
     t, x = hn.random_points(problem, 5000)
-    assert tiles._cut(5000, 16, 4 * 11, (t, x), u._shop)[0] < 2500  # several strips
+    assert tiles._cut(16, 4 * 11, (t, x), u._shop)[0] < 2500  # several strips
     u(t, x)
     assert compilations(lambda: u(t, x)) == 0
     assert compilations(lambda: u(t[:-1], x[:-1])) == 0  # a remainder has no shape of its own
@@ -139,7 +142,7 @@ def test_no_array_of_points_times_features_times_dimension():
     problem, data, blocks = system(dim=200, features=(128, 0))
     t, x = hn.random_points(problem, 256)
     shop = tiles.workshop(memory=2**27)
-    strip, tile = tiles._cut(256, 128, data.workspace(200), (t, x), shop)
+    strip, tile = tiles._cut(128, data.workspace(200), (t, x), shop)
     here = (jnp.asarray(t[:strip]), jnp.asarray(x[:strip]))
     compiled = tiles._strip.lower(_value, blocks[0], data, here, tile).compile()
     temporaries = compiled.compiled.memory_analysis().temp_size_in_bytes

@@ -10,10 +10,12 @@ from jaxtyping import Array
 
 from heatnets import streams
 from heatnets.assembly import Points
+from heatnets.collocation import uniform
 from heatnets.derivatives import gradient
 from heatnets.errors import InputError, count
 from heatnets.precision import in_double
 from heatnets.problem import Problem
+from heatnets.regions import Point
 from heatnets.tiles import evaluate, workshop
 
 if TYPE_CHECKING:
@@ -44,10 +46,11 @@ def relative_errors(approximate: Any, exact: Any) -> RelativeErrors:
 
 
 def random_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points:
-    """Random points to measure at: t uniform on (0, T], x from the problem's region, from a stream that no solve draws from."""
+    """Random points to measure at: t uniform on (0, T] (t = T for a `Point`), x from the region, from a stream no solve draws from."""
     n = count("points", points, 1, "It is the number of test points.")
     rng = streams.generator(streams.check_seed(seed), "test points")
-    return problem.horizon * (1 - rng.random(n)), problem.region.sample(rng, n, problem.dim)
+    t, x = uniform(problem.region, problem.horizon, n, problem.dim, rng)
+    return (np.full(n, problem.horizon) if isinstance(problem.region, Point) else t), x
 
 
 @in_double

@@ -16,7 +16,6 @@ class Clock:
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {"compile": 0.0, "pilot": 0.0, "assembly": 0.0, "solve": 0.0}
-        self.compilations = 0
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -26,7 +25,6 @@ class Clock:
             nonlocal compiling
             if event == _BACKEND_COMPILE:
                 compiling += duration_secs
-                self.compilations += 1
 
         jax.monitoring.register_event_duration_secs_listener(listen)
         start = time.perf_counter()

@@ -21,16 +21,22 @@ def uniform(region: Region, horizon: float, count: int, dim: int, rng: np.random
 
 def grid(region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """The paper's grid on (0, T] x box: equal steps, ends included but for t = 0; at most `count` points."""
-    if not isinstance(region, Box) or dim > 3:
-        raise InputError(
-            f'`collocation="grid"` needs a Box in at most 3 dimensions; got {type(region).__name__} in {dim}. Use collocation="uniform".'
-        )
+    check_grid(region, dim)
+    assert isinstance(region, Box)
     in_space, in_time = _shape(count, dim)
     low, high = (np.broadcast_to(bound, (dim,)) for bound in (region.low, region.high))
     axes = [np.linspace(low[i], high[i], in_space) for i in range(dim)]
     times = horizon * np.arange(1, in_time + 1) / in_time
     points = np.array(list(product(times, *axes)))
     return points[:, 0], points[:, 1:]
+
+
+def check_grid(region: Region, dim: int) -> None:
+    """Refuse what a grid cannot cover."""
+    if not isinstance(region, Box) or dim > 3:
+        raise InputError(
+            f'`collocation="grid"` needs a Box in at most 3 dimensions; got {type(region).__name__} in {dim}. Use collocation="uniform".'
+        )
 
 
 def _shape(count: int, dim: int) -> tuple[int, int]:

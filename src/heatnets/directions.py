@@ -23,6 +23,10 @@ class Design(abc.ABC):
 
     name: str
 
+    def check(self, width: int) -> None:
+        """Refuse, before any work, a number of coordinates that the design does not reach."""
+        return
+
     @abc.abstractmethod
     def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
         """Arrays of shape (count, uniform) in (0, 1) and (count, normal) from N(0, I)."""
@@ -52,19 +56,22 @@ class SobolDraws(Design):
 
     name = "sobol"
 
-    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
-        width = uniform + normal
+    def check(self, width: int) -> None:
         if width > scipy.stats.qmc.Sobol.MAXDIM:
             raise InputError(
                 f'`directions="sobol"` reaches {scipy.stats.qmc.Sobol.MAXDIM} coordinates; this problem needs {width}. '
                 'Use directions="gaussian".'
             )
+
+    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+        width = uniform + normal
+        self.check(width)
         if count == 0 or width == 0:
             return np.empty((count, uniform)), np.empty((count, normal))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # scipy asks for powers of two; a sequence has no such wish
             points = scipy.stats.qmc.Sobol(width, scramble=True, rng=streams.generator(seed, stream)).random(count)
-        points = np.clip(points, 2.0**-33, 1 - 2.0**-33)  # 30-bit points: half a cell away from 0 and 1
+        points = np.clip(points, 2.0**-31, 1 - 2.0**-31)  # 30-bit points: half a cell away from 0 and 1
         return points[:, :uniform], scipy.special.ndtri(points[:, uniform:])
 
 
@@ -74,5 +81,22 @@ DESIGNS: dict[str, Design] = {design.name: design for design in (IndependentDraw
 def design(directions: str | Design | None) -> Design:
     """A design by name, or the user's own."""
     if isinstance(directions, Design):
+        if not isinstance(getattr(directions, "name", None), str):
+            raise InputError(
+                f'`directions` must be a Design with a `name`; {type(directions).__name__} has none. Write name = "..." in the class.'
+            )
         return directions
     return DESIGNS[choice("directions", "gaussian" if directions is None else directions, DESIGNS)]
+
+
+def draws(design: Design, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+    """What a design drew, checked: designs may be the user's own."""
+    flat, bell = (np.asarray(a, np.float64) for a in design.draw(count, uniform, normal, seed, stream))
+    if (flat.shape, bell.shape) != ((count, uniform), (count, normal)) or not (
+        np.all(np.isfinite(flat)) and np.all(np.isfinite(bell))
+    ):
+        raise InputError(
+            f"`{design.name}.draw` must return finite arrays of shape ({count}, {uniform}) and ({count}, {normal}); "
+            f"got shapes {flat.shape} and {bell.shape}."
+        )
+    return flat, bell

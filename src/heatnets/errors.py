@@ -91,6 +91,6 @@ def pair(name: str, value: Any, hint: str) -> tuple[int, int]:
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
     """`value` as one of `options`."""
     known = list(options)
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise InputError(f"`{name}` must be one of {', '.join(map(repr, known))}; got {describe(value)}.")
     return value

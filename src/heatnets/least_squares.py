@@ -53,13 +53,19 @@ def solve(
             fit = SOLVERS[solver](A, b, rcond, ridge)
         else:
             turned, rhs, first, mirror = _turn(A, b, condition)
-            fit = SOLVERS[solver](turned, rhs, rcond, ridge)
+            empty = Fit(jnp.zeros(0), 0, 1.0, rcond or 0.0, solver, [])  # one feature: the condition says it all
+            fit = SOLVERS[solver](turned, rhs, rcond, ridge) if turned.shape[1] else empty
             fit = fit._replace(weights=_turn_back(fit.weights, first, mirror))
         fit.weights.block_until_ready()
     if not np.all(np.isfinite(fit.weights)):
         raise NumericalError(f'the least-squares solve ({fit.solver}) gave weights that are not finite; try solver="svd".')
     if A.shape[0] < A.shape[1]:
-        fit.notes.append(f"under-determined: {A.shape[0]} rows for {A.shape[1]} features; the weights are those of minimum norm")
+        among = (
+            "regularised by the ridge"
+            if ridge > 0
+            else "of minimum norm" + (" after column scaling" if fit.solver == "svd" else "")
+        )
+        fit.notes.append(f"under-determined: {A.shape[0]} rows for {A.shape[1]} features; the weights are those {among}")
     return fit
 
 
@@ -87,10 +93,12 @@ def _seconds(sample: np.ndarray) -> float:
 @jax.jit
 def _turn(A: Array, b: Array, condition: Array) -> tuple[Array, Array, Array, Array]:
     """A Householder reflection I - 2vvᵀ takes c to ∓|c| e_1: the first new unknown is then known, the others are free."""
-    sign, size = jnp.where(condition[0] < 0, -1.0, 1.0), jnp.linalg.norm(condition)
-    v = (condition / size).at[0].add(sign)
+    largest = jnp.max(jnp.abs(condition))  # kernels' c_j may be tiny: their squares must not underflow
+    c = condition / largest
+    sign, size = jnp.where(c[0] < 0, -1.0, 1.0), jnp.linalg.norm(c)
+    v = (c / size).at[0].add(sign)
     v = v / jnp.linalg.norm(v)
-    turned, first = A - 2 * jnp.outer(A @ v, v), -sign / size
+    turned, first = A - 2 * jnp.outer(A @ v, v), -sign / size / largest
     return turned[:, 1:], b - first * turned[:, 0], first, v
 
 
@@ -114,10 +122,12 @@ def _svd(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
 
 @jax.jit
 def _scale(A: Array) -> tuple[Array, Array, Array]:
-    norms = jnp.linalg.norm(A, axis=0)
+    largest = jnp.max(jnp.abs(A))
+    unit = A / jnp.where(largest > 0, largest, 1.0)
+    norms = jnp.linalg.norm(unit, axis=0)
     keep = norms > _NEGLIGIBLE * jnp.max(norms)
     scale = jnp.where(keep, 1 / jnp.where(keep, norms, 1.0), 0.0)
-    return A * scale, scale, keep
+    return unit * scale, scale / jnp.where(largest > 0, largest, 1.0), keep
 
 
 def _pinv(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
@@ -143,30 +153,41 @@ def _truncated(A: Array, b: Array, cut: float, ridge: float) -> tuple[Array, Arr
 
 
 def _cholesky(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
-    weights, largest, smallest, finite = _normal_equations(A, b, ridge)
+    """Rank is the effective one, Σ σ²/(σ² + λ) to the nearest whole number; the cut-off is √λ, where a direction is half damped."""
+    weights, *numbers, finite = _normal_equations(A, b, ridge)
     if bool(finite):
-        spread = float(np.sqrt(largest / smallest)) if smallest > 0 else float("inf")
-        return Fit(weights, min(A.shape), spread, float(np.sqrt(ridge / largest)) if largest > 0 else 0.0, "cholesky", [])
+        largest, smallest, freedom = map(float, numbers)
+        cut = np.sqrt(max(ridge / largest, EPS)) if largest > 0 else 0.0  # squared, σ below √eps of the largest is rounding
+        spread = np.sqrt(largest / smallest) if smallest > 0 else np.inf
+        fit = Fit(weights, round(freedom), float(spread), float(cut), "cholesky", [])
+        if ridge == 0 and spread > 1e6:
+            fit.notes.append(
+                f'the normal equations square a condition of {spread:.1e}: digits are lost; take a ridge, or solver="svd"'
+            )
+        return fit
     # The normal equations square the condition number; an orthogonal factorisation of [A; √λ I] does not.
     tall = jnp.concatenate([A, np.sqrt(ridge) * jnp.eye(A.shape[1])]) if ridge > 0 else A
-    fit = _pinv(tall, jnp.concatenate([b, jnp.zeros(len(tall) - len(b))]), rcond, 0.0)
+    fit = _pinv(tall, jnp.concatenate([b, jnp.zeros(len(tall) - len(b))]), None, 0.0)
     note = "Cholesky failed: the normal equations are not positive definite in float64; solved by QR of the rows instead"
     return fit._replace(solver="qr", notes=[note])
 
 
 @jax.jit
-def _normal_equations(A: Array, b: Array, ridge: float) -> tuple[Array, Array, Array, Array]:
-    """Weights, the largest and smallest eigenvalue of the regularised normal matrix, and whether Cholesky held."""
+def _normal_equations(A: Array, b: Array, ridge: float) -> tuple[Array, ...]:
+    """Weights; largest and smallest eigenvalue and degrees of freedom of the regularised normal matrix; whether Cholesky held."""
     wide = A.shape[0] < A.shape[1]  # (AᵀA + λI)⁻¹Aᵀ = Aᵀ(AAᵀ + λI)⁻¹: factor the smaller one
-    gram = (A @ A.T if wide else A.T @ A) + ridge * jnp.eye(min(A.shape))
+    size = min(A.shape)
+    gram = (A @ A.T if wide else A.T @ A) + ridge * jnp.eye(size)
     factor = jnp.linalg.cholesky(gram)
 
     def inverse(v: Array) -> Array:
         return jax.scipy.linalg.cho_solve((factor, True), v)
 
     weights = A.T @ inverse(b) if wide else inverse(A.T @ b)
-    largest, inverse_smallest = _power(lambda v: gram @ v, len(gram)), _power(inverse, len(gram))
-    return weights, largest, 1 / inverse_smallest, jnp.all(jnp.isfinite(factor))
+    largest, smallest = _power(lambda v: gram @ v, size), 1 / _power(inverse, size)
+    # tr G(G + λI)⁻¹ = size - λ |L⁻¹|².
+    freedom = size - ridge * jnp.sum(jax.scipy.linalg.solve_triangular(factor, jnp.eye(size), lower=True) ** 2)
+    return weights, largest, smallest, freedom, jnp.all(jnp.isfinite(factor))
 
 
 def _power(apply: Callable[[Array], Array], size: int, steps: int = 24) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +33,7 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         data, skipped = equation(problem, settings.seed)
         # 1, 2  Sample and freeze the features φ = [φ⁰ φ¹].
         blocks = settings.family.draw(problem, counts, settings.design, settings.seed)
-        for caution in settings.family.cautions(problem, counts, settings.enforce):
+        for caution in settings.family.cautions(problem, counts, settings.enforce, settings.collocation):
             notes.warn(caution, stacklevel=4)
         # 3  Training points (t_k, x_k) in (0, T] x region, some to be held out, and x_l for the initial condition.
         points, n = _place(problem, settings)
@@ -42,7 +44,7 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         condition, A_ic, b_ic = None, A[:0], b[:0]
         if settings.initial_rows == "soft":
             A_ic, b_ic = _initial_rows(data, blocks, start, settings.initial_weight, shop)
-        elif counts[0] and not problem.starts_at_zero:
+        elif counts[0]:
             # φ_j(0, ·) = c_j u0 and φ¹_j(0, ·) = 0: Σ c_j w_j = 1 says all that initial rows can say.
             condition = jnp.concatenate([block.start for block in blocks])
     with clock.phase("solve"):
@@ -54,7 +56,7 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
     for note in fit.notes:
         notes.warn(note, stacklevel=4)
     with clock.phase("check"):
-        scale = _scale(problem, data, b, points, shop)
+        scale = _scale(problem, data, b, points, settings.enforce, shop)
         train_misfit, held_misfit = (float(_misfit(*rows, fit.weights)) / scale for rows in ((A, b), (held_A, held_b)))
     _judge(train_misfit, held_misfit, settings, notes)
     # 6  ũ = Σ w_j φ_j.
@@ -67,7 +69,7 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         "initial_weight": settings.initial_weight if settings.initial_rows == "soft" else None,
         "residual_train": train_misfit, "residual_held_out": held_misfit,
         "laplacian": data.rungs, "laplacian_skipped": skipped,
-        "seconds": clock.seconds, "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
+        "seconds": MappingProxyType(clock.seconds), "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
         "estimated_error": None, "tolerance_met": None, "history": (), "warnings": (*problem.warnings, *notes.texts),
     })  # fmt: skip
 
@@ -89,9 +91,10 @@ def _judge(train_misfit: float, held_misfit: float, settings: Settings, notes: N
 
 
 def _check_memory(problem: Problem, settings: Settings, counts: tuple[int, int], shop: Workshop) -> None:
-    """Refuse before the work what would not fit: the stacked matrix, a factor and a copy of it, two square matrices."""
-    N, M = sum(settings.rows), sum(counts)
-    needed = 8 * (3 * N * M + 2 * min(N, M) ** 2 + (N + M) * problem.dim)
+    """Refuse before the work what would not fit: the matrix, its copies on the way to a factorisation (counted), the squares."""
+    N = settings.rows[0] + _HELD_OUT + (settings.rows[1] if settings.initial_rows == "soft" else 0)
+    M, copies = sum(counts), 4 if settings.solver == "cholesky" else 6
+    needed = 8 * (copies * N * M + 2 * min(N, M) ** 2 + (N + M) * problem.dim)
     shop.require(needed, f"{N} rows of {M} features with their factorisation", "Take fewer features or rows.")
 
 
@@ -120,16 +123,8 @@ def _rows(
     if settings.enforce == "equation":
         return residual_rows(data, blocks, points, shop), jnp.asarray(forcing(data, points, shop))
     # Mild rows: the network equals an unbiased sample of the mild solution at each point.
-    sample = montecarlo.importance(
-        problem,
-        *points,
-        samples=settings.mild_samples,
-        seed=settings.seed,
-        memory=shop.memory,
-        device=shop.device,
-        progress=shop.progress,
-    )
-    return value_rows(data, blocks, points, shop, "mild rows"), jnp.asarray(sample.value)
+    sample = montecarlo.mild_samples(problem, *points, settings.mild_samples, settings.seed, shop)
+    return value_rows(data, blocks, points, shop, "mild rows"), jnp.asarray(sample)
 
 
 def _initial_rows(data: Equation, blocks: list[Feature], x: np.ndarray, weight: float, shop: Workshop) -> tuple[Array, Array]:
@@ -139,9 +134,11 @@ def _initial_rows(data: Equation, blocks: list[Feature], x: np.ndarray, weight: 
     return scale * rows, jnp.asarray(scale * initial_values(data, x, shop))
 
 
-def _scale(problem: Problem, data: Equation, b: Array, points: Points, shop: Workshop) -> float:
-    """What a misfit is measured by: the root mean square of the right-hand side; where that is zero, of u0 / T."""
-    size = _rms(np.asarray(b)) or _rms(initial_values(data, points[1], shop)) / problem.horizon
+def _scale(problem: Problem, data: Equation, b: Array, points: Points, enforce: str, shop: Workshop) -> float:
+    """What a misfit is measured by: the root mean square of the right-hand side, or of u0 / T where the equation's is smaller."""
+    size = _rms(np.asarray(b))
+    if enforce == "equation":
+        size = max(size, _rms(initial_values(data, points[1], shop)) / problem.horizon)
     return size or 1.0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from heatnets import streams
@@ -51,12 +50,12 @@ def values_only(problem: Problem) -> Equation:
 def equation(problem: Problem, seed: int) -> tuple[Equation, dict[str, list[str]]]:
     """The problem's equation with a checked way to each Laplacian, and the rungs that did not serve, with reasons."""
     rng = streams.generator(seed, "laplacian check")
-    x = problem.region.sample(rng, 1, problem.dim)[0] + 0.01 * rng.standard_normal(problem.dim)
-    t = np.asarray(rng.uniform(0.25, 0.75) * problem.horizon)
-    initial, why_initial = choose("initial", problem.initial, (x,))
+    places = problem.region.sample(rng, 3, problem.dim) + 0.01 * rng.standard_normal((3, problem.dim))
+    times = rng.uniform(0.25, 0.75, 3) * problem.horizon
+    initial, why_initial = choose("initial", problem.initial, *((x,) for x in places))
     source: Differentiable | None = None
     why_source: list[str] = []
     if problem.source is not None:
-        source, why_source = choose("source", problem.source, (t, x))
+        source, why_source = choose("source", problem.source, *zip(times, places, strict=True))
     skipped = {name: why for name, why in (("initial", why_initial), ("source", why_source)) if why}
     return Equation(jnp.asarray(problem.diffusion), initial, source), skipped

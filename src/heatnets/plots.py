@@ -1,4 +1,4 @@
-"""Pictures of solutions. Every function draws into axes it is given or makes, and returns the figure."""
+"""Pictures of solutions. Every function returns a matplotlib figure; `save` writes it."""
 
 from __future__ import annotations
 

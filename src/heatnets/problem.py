@@ -114,10 +114,12 @@ class Problem:
             )
         if places.size == 0 or times.size == 0:
             raise InputError(f"`x` holds no points: shape {places.shape}, with t of shape {times.shape}.")
-        low = times <= 0 if positive_time else times < 0
-        if np.any(low | (times > self.horizon * (1 + 1e-6))):  # float32 times round upwards
+        outside = (times <= 0 if positive_time else times < 0) | (
+            times > self.horizon * (1 + 1e-6)
+        )  # float32 times round upwards
+        if np.any(outside):
             interval = f"{'(' if positive_time else '['}0, {self.horizon:g}]"
-            worst = np.atleast_1d(times)[np.atleast_1d(low | (times > self.horizon))][0]
+            worst = np.atleast_1d(times)[np.atleast_1d(outside)][0]
             why = "There the derivative in time is singular." if worst == 0 else "The problem was posed up to `horizon`."
             raise InputError(f"`t` must lie in {interval}; got {worst:g}. {why}")
         times = np.minimum(times, self.horizon)

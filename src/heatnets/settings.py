@@ -83,12 +83,21 @@ def settings(
         raise InputError(
             '`ridge` has no meaning with solver="svd", which scales the columns. Use solver="cholesky" or "pinv", or ridge=0.'
         )
+    if rcond is not None and solver == "cholesky":
+        raise InputError(
+            '`rcond` has no meaning with solver="cholesky", where the ridge does the cutting. Use solver="svd" or "pinv", or ridge=.'
+        )
+    design = _design(directions)
+    design.check(1 + problem.dim)
+    placement = choice("collocation", "uniform" if collocation is None else collocation, _PLACEMENTS)
+    if placement == "grid":
+        _check_grid(region, problem.dim)
     return Settings(
         family=_family(family),
         features=counts,
-        design=_design(directions),
+        design=design,
         rows=sizes,
-        collocation=choice("collocation", "uniform" if collocation is None else collocation, _PLACEMENTS),
+        collocation=placement,
         train_region=region,
         enforce=choice("enforce", enforce, ("equation", "mild")),
         mild_samples=count("mild_samples", mild_samples, 2, "It is the number of Monte Carlo samples behind each mild row."),
@@ -108,5 +117,5 @@ def _nonnegative(name: str, value: Any) -> float:
 
 
 # The modules' own names, kept apart from the keywords of the same name.
-_SOLVERS, _PLACEMENTS = least_squares.SOLVERS, collocation.PLACEMENTS
+_SOLVERS, _PLACEMENTS, _check_grid = least_squares.SOLVERS, collocation.PLACEMENTS, collocation.check_grid
 _family, _design = features.family, directions.design

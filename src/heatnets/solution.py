@@ -12,7 +12,9 @@ from jaxtyping import Array, Float
 
 from heatnets.assembly import forcing
 from heatnets.derivatives import gradient
+from heatnets.errors import NumericalError
 from heatnets.features import Feature
+from heatnets.function import place
 from heatnets.operators import Equation
 from heatnets.precision import in_double
 from heatnets.problem import Problem
@@ -28,6 +30,7 @@ class Solution:
 
     problem: Problem
     stats: Mapping[str, Any]
+    weights: tuple[np.ndarray, ...]  # of the initial features and of the source features
 
     def __init__(
         self,
@@ -42,12 +45,8 @@ class Solution:
         self._equation, self._shop = equation, shop
         sizes = [len(block.start) for block in blocks]
         parts = np.split(np.asarray(weights), np.cumsum(sizes)[:-1])
+        self.weights = tuple(parts)
         self._blocks = [(block, jax.device_put(w, shop.device)) for block, w in zip(blocks, parts, strict=True) if len(w)]
-
-    @property
-    def weights(self) -> tuple[np.ndarray, ...]:
-        """The learned weights, one array per block of features: initial, then source."""
-        return tuple(np.asarray(w) for _, w in self._blocks)
 
     @in_double
     def __call__(self, t: Any, x: Any) -> np.ndarray:
@@ -71,6 +70,12 @@ class Solution:
     def _contract(self, terms: Callable[..., Any], t: np.ndarray, x: np.ndarray, single: bool, floats: int) -> np.ndarray:
         with jax.default_device(self._shop.device):
             total = contract(terms, self._blocks, self._equation, (t, x), floats, self._shop, "points")
+        bad = np.flatnonzero(~np.isfinite(total).reshape(len(t), -1).all(axis=1))
+        if bad.size:
+            raise NumericalError(
+                f"the solution is not finite at {bad.size} of {len(t)} points, for example {place([t[bad[0]], x[bad[0]]])}: "
+                "`initial` or `source`, or a derivative of theirs, is not finite on a path from there."
+            )
         return total[0] if single else total
 
     def __repr__(self) -> str:

@@ -44,7 +44,7 @@ class Workshop:
         """Refuse, before the work, what would not fit."""
         if needed > self.memory:
             raise ResourceError(
-                f"`memory` allows {_gib(self.memory)}; {what} needs {_gib(needed)}. {remedy} Or raise it: memory={needed}."
+                f"`memory` allows {_bytes(self.memory)}; {what} needs {_bytes(needed)}. {remedy} Or raise it: memory={needed}."
             )
 
 
@@ -92,8 +92,8 @@ def peak_bytes(device: Any) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"
+def _bytes(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB" if size >= 2**27 else f"{size / 2**20:.2f} MiB"
 
 
 def matrix(
@@ -116,7 +116,8 @@ def matrix(
     for block, size in zip(blocks, sizes, strict=True):
         if size == 0:
             continue
-        strip, tile = _cut(rows, size, floats, points, shop)
+        strip, tile = _cut(size, floats, points, shop)
+        strip = min(strip, rows)
         for start in _starts(rows, strip):
             here = tuple(jnp.asarray(p[start : start + strip]) for p in points)
             result = _place(result, _strip(entry, block, context, here, tile), start, column)
@@ -139,7 +140,7 @@ def contract(
 
     `terms` receives a tile of features with its weights and one point, and returns what is to be added up.
     """
-    strip, tile = _cut(len(points[0]), max(_length(block) for block, _ in blocks), floats, points, shop)
+    strip, tile = _cut(max(_length(block) for block, _ in blocks), floats, points, shop)
     rows = len(points[0])
     return _stream(
         lambda here: _sum(terms, blocks, context, here, tile), points, strip, lambda known: shop.progress(phase, known, rows)
@@ -150,7 +151,7 @@ def evaluate(
     function: Callable[..., PyTree], context: PyTree, points: tuple[np.ndarray, ...], floats: int, shop: Workshop
 ) -> PyTree:
     """function(context, *point) at all points, as NumPy arrays; too quick to report progress."""
-    strip, _ = _cut(len(points[0]), 1, floats, points, shop)
+    strip, _ = _cut(1, floats, points, shop)
     return _stream(lambda here: _map(function, context, here), points, strip)
 
 
@@ -161,11 +162,15 @@ def _stream(
     tell: Callable[[int], None] = lambda known: None,
 ) -> PyTree:
     rows, known, pieces = len(points[0]), 0, []
+    if rows < strip:  # few points: the next power of two, so that a handful of shapes serves every number of points
+        strip = min(strip, 1 << (rows - 1).bit_length())
     for start in _starts(rows, strip):
-        piece = jax.tree.map(np.asarray, run(tuple(jnp.asarray(p[start : start + strip]) for p in points)))
-        # The last strip overlaps the one before it: keep what is new.
-        pieces.append(jax.tree.map(lambda a, seen=known - start: a[seen:], piece))
-        known = start + strip
+        here = (p[start : start + strip] for p in points)
+        padded = tuple(jnp.asarray(np.concatenate([p, np.repeat(p[-1:], strip - len(p), axis=0)])) for p in here)
+        piece = jax.tree.map(np.asarray, run(padded))
+        # The last strip overlaps the one before it, or runs past the end: keep what is new.
+        pieces.append(jax.tree.map(lambda a, seen=known - start: a[seen : rows - start], piece))
+        known = min(start + strip, rows)
         tell(known)
     return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
 
@@ -174,18 +179,17 @@ def _length(block: Any) -> int:
     return len(jax.tree.leaves(block)[0])
 
 
-def _cut(rows: int, features: int, floats: int, points: tuple[np.ndarray, ...], shop: Workshop) -> tuple[int, int]:
+def _cut(features: int, floats: int, points: tuple[np.ndarray, ...], shop: Workshop) -> tuple[int, int]:
     """Points per strip and features per tile."""
     entries = max(1, shop.tile_bytes // (8 * floats))
     width = sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
     work = _STRIP_COORDINATES.get(shop.device.platform, 1e9)
     tile = max(1, min(features, int(np.sqrt(entries)) if entries < 64 * 64 else 64 if shop.device.platform == "cpu" else 256))
-    strip = min(entries // tile, int(work / (features * width)), rows)
-    return max(1, strip), tile
+    return max(1, min(entries // tile, int(work / (features * width)))), tile
 
 
 def _starts(rows: int, strip: int) -> list[int]:
-    return [min(start, rows - strip) for start in range(0, rows, strip)]
+    return [max(0, min(start, rows - strip)) for start in range(0, rows, strip)]
 
 
 def _tiled(size: int, tile: int) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -31,10 +32,7 @@ def get(name: str, **parameters: Any) -> Problem:
     """
     if name not in PROBLEMS:
         raise InputError(f"`name` must be one of {', '.join(map(repr, PROBLEMS))}; got {name!r}.")
-    try:
-        return PROBLEMS[name](**parameters)
-    except TypeError as error:
-        import inspect
-
-        known = ", ".join(inspect.signature(PROBLEMS[name]).parameters)
-        raise InputError(f"problem {name!r} takes the parameters {known}; {str(error).split('()')[-1].strip()}.") from error
+    known = list(inspect.signature(PROBLEMS[name]).parameters)
+    if unknown := [p for p in parameters if p not in known]:
+        raise InputError(f"problem {name!r} takes the parameters {', '.join(known)}; got {', '.join(map(repr, unknown))}.")
+    return PROBLEMS[name](**parameters)

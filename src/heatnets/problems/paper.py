@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets.errors import count
+from heatnets.errors import count, positive
 from heatnets.function import Function
 from heatnets.problem import Problem
 from heatnets.problems import elementary
@@ -36,6 +36,11 @@ def _dim(dim: Any) -> int:
     return count("dim", dim, 1, "It is the number of space coordinates.")
 
 
+def _number(name: str, value: Any) -> np.ndarray:
+    """A positive parameter as an array, so that JAX traces it."""
+    return np.asarray(positive(name, value, "It is a parameter of the problem."))
+
+
 class SineSum(eqx.Module):
     """S_k(x) = Σ_i c_i sin(k x_i) / √(Σ c_i²)."""
 
@@ -45,7 +50,7 @@ class SineSum(eqx.Module):
 
     def __init__(self, dim: int, wavenumber: float, closed_form: bool) -> None:
         self.amplitudes = np.full(dim, 1 / np.sqrt(dim))
-        self.wavenumber = np.asarray(float(wavenumber))
+        self.wavenumber = _number("wavenumber", wavenumber)
         self.maths = elementary if closed_form else jnp
 
     def __call__(self, x: Vector) -> Scalar:
@@ -90,7 +95,7 @@ def oscillating(
 ) -> Problem:
     """Example 2: u = (t + e^{-t}) S_k(x), k = 2, wanted on [-π/2, π/2]^d. Additive, and u0 is an eigenfunction: easy."""
     shape = SineSum(_dim(dim), wavenumber, closed_form)
-    source = OscillatingSource(shape, np.asarray(float(diffusion)))
+    source = OscillatingSource(shape, _number("diffusion", diffusion))
     return Problem(
         dim=dim,
         horizon=horizon,
@@ -137,7 +142,7 @@ def product_of_sines(dim: int = 5, horizon: float = 0.05, diffusion: float = 1.0
         diffusion=diffusion,
         initial=_with(closed_form, shape, shape.laplacian),
         region=Box(-1.0, 1.0),
-        exact=SineProductSolution(np.asarray(float(diffusion))),
+        exact=SineProductSolution(_number("diffusion", diffusion)),
     )
 
 
@@ -206,8 +211,8 @@ def nonseparable(
     """Example 3: u = g S_2 + α t² e^{-t/3} exp(-βt|x|²/d) S_3, wanted on [-π/2, π/2]^d. The paper gives no α and β; 1 here."""
     n = _dim(dim)
     slow = SineSum(n, 2.0, closed_form)
-    solution = NonseparableSolution(slow, SineSum(n, 3.0, closed_form), np.asarray(float(alpha)), np.asarray(float(beta)))
-    source = NonseparableSource(solution, np.asarray(float(diffusion)))
+    solution = NonseparableSolution(slow, SineSum(n, 3.0, closed_form), _number("alpha", alpha), _number("beta", beta))
+    source = NonseparableSource(solution, _number("diffusion", diffusion))
     return Problem(
         dim=n,
         horizon=horizon,
