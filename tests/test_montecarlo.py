@@ -37,6 +37,15 @@ def test_intervals_hold_the_truth(name, dim, samples):
     assert np.mean(estimate.truncation_bias) < 0.1 * np.mean(estimate.standard_error)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("dim", "samples"), [(3, 1024), (1000, 64)])
+def test_intervals_hold_the_truth_in_high_dimension(dim, samples):
+    problem = hn.problems.get("oscillating", dim=dim, wavenumber=1.0)
+    t, x = flat(problem, 1000)
+    held = coverage(montecarlo.importance(problem, t, x, samples=samples), hn.exact_values(problem, t[0], x[0]))
+    assert 0.93 <= held <= 0.97
+
+
 @pytest.mark.parametrize("name", ["importance", "transformed"])
 def test_error_falls_like_one_over_the_square_root(name):
     problem = hn.problems.get("forced-sine")

@@ -30,19 +30,15 @@ def errors_of_simpler_ways(problem, samples, points=100):
     return hn.relative_errors(frozen, exact).l2, hn.relative_errors(direct, exact).l2
 
 
+WIDE = {"train_region": TRAIN_REGION}
 ACCURACY = [
-    # problem, parameters, settings, tolerance: a few times what the first seed gave, well below what simpler ways reach
-    ("forced-sine", {}, ONE_DIM, 1e-7),
-    ("oscillating", {"dim": 10}, {"features": (200, 300), "rows": (1500, 300), "train_region": TRAIN_REGION}, 1e-7),
-    ("oscillating", {"dim": 20}, {"train_region": TRAIN_REGION, **hn.paper(200, 400, 1500, 300)}, 1e-5),
-    ("product-of-sines", {"dim": 3}, {"features": (600, 0), "rows": (1500, 300)}, 1e-5),
-    ("nonseparable", {"dim": 5}, {"features": (200, 400), "rows": (2000, 300), "train_region": TRAIN_REGION}, 1e-4),
-    (
-        "oscillating",
-        {"dim": 10, "closed_form": False},
-        {"features": (200, 300), "rows": (1500, 300), "train_region": TRAIN_REGION},
-        1e-7,
-    ),
+    # problem, parameters, settings, tolerance: ten times the worst of four seeds
+    ("forced-sine", {}, ONE_DIM, 3e-9),
+    ("oscillating", {"dim": 10}, {"features": (200, 300), "rows": (1500, 300), **WIDE}, 1e-13),
+    ("oscillating", {"dim": 20}, {**WIDE, **hn.paper(200, 400, 1500, 300)}, 4e-7),
+    ("product-of-sines", {"dim": 3}, {"features": (600, 0), "rows": (1500, 300)}, 6e-9),
+    ("nonseparable", {"dim": 5}, {"features": (200, 400), "rows": (2000, 300), **WIDE}, 9e-4),
+    ("oscillating", {"dim": 10, "closed_form": False}, {"features": (200, 300), "rows": (1500, 300), **WIDE}, 1e-13),
 ]
 
 
@@ -54,17 +50,17 @@ def test_accuracy_that_simpler_ways_miss(name, parameters, settings, tolerance):
     u = hn.solve(problem, **settings)
     assert hn.measure(u, 1000).l2 < tolerance
     frozen, direct = errors_of_simpler_ways(problem, sum(settings["features"]))
-    assert frozen > 100 * tolerance
-    assert direct > 100 * tolerance
+    assert frozen > 10 * tolerance
+    assert direct > 10 * tolerance
     t, x = hn.random_points(problem, 300, seed=1)
     slope = hn.relative_errors(u.gradient(t, x), hn.exact_gradient(problem, t, x)).l2
-    assert slope < 10 * max(hn.measure(u, 1000).l2, 1e-13)
+    assert slope < 10 * max(hn.measure(u, 1000).l2, 1e-14)
 
 
 def test_kernel_family_on_the_one_dimensional_example():
     with pytest.warns(hn.HeatnetsWarning, match="cannot see a jump"):
         u = hn.solve(hn.problems.get("forced-sine"), family="gaussian", **ONE_DIM)
-    assert hn.measure(u).l2 < 1e-7
+    assert hn.measure(u).l2 < 2e-6  # ten times the worst of 20 seeds (1.9e-7; the median is 2.5e-10)
     assert any("cannot see a jump" in w for w in u.stats["warnings"])
 
 
@@ -116,10 +112,11 @@ def test_every_solver_with_both_kinds_of_initial_rows(solver, initial_rows):
         initial_rows=initial_rows,
         train_region=TRAIN_REGION,
     )
-    assert hn.measure(u, 500).l2 < 1e-4
+    tolerance = 5e-8 if ridge else 3e-14  # ten times the worst of two seeds
+    assert hn.measure(u, 500).l2 < tolerance
     x = hn.random_points(problem, 50)[1]
     start = hn.relative_errors(u(0.0, x), hn.exact_values(problem, 0.0, x)).l2
-    assert start < (1e-12 if initial_rows == "exact" else 1e-4)
+    assert start < (1e-12 if initial_rows == "exact" else tolerance)
 
 
 SAME = {"features": (30, 40), "rows": (300, 60)}
@@ -433,3 +430,13 @@ def test_shapes_of_a_solution():
     assert u.gradient(0.1, x).shape == (5, 3)
     assert u(0.1, x.tolist()).dtype == np.float64
     np.testing.assert_allclose(u(0.1, x + 0.3)[0], u(0.1, x[0] + 0.3), rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_a_hundred_dimensions_in_the_papers_set_up():
+    """M = 500 + 1000: the paper reports errors of order 1e-8 to 1e-7 for d <= 100 with 10,000 + 2,000 rows; here a third of them."""
+    problem = hn.problems.get("oscillating", dim=100)
+    u = hn.solve(problem, **WIDE, **hn.paper(500, 1000, 3000, 600))
+    assert hn.measure(u, 1000).l2 < 3e-6  # ten times the worst of two seeds
+    frozen, direct = errors_of_simpler_ways(problem, 1500)
+    assert min(frozen, direct) > 1e-2
