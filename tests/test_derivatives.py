@@ -45,16 +45,16 @@ FUNCTIONS = {
 
 
 def brute_force(f, x):
-    return np.trace(jax.jacfwd(jax.jacfwd(lambda y: jnp.asarray(f(y), float)))(x))
+    return np.trace(jax.jit(jax.jacfwd(jax.jacfwd(lambda y: jnp.asarray(f(y), float))))(x))
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3, 7, 40])
+@pytest.mark.parametrize("dim", [1, 2, 3, 20])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_chosen_rung_matches_the_hessian(name, dim):
     x = np.random.default_rng(dim).standard_normal(dim)
     chosen, _ = choose("initial", Function(FUNCTIONS[name]), (x,))
     wanted = brute_force(FUNCTIONS[name], x)
-    np.testing.assert_allclose(chosen.laplacian(jnp.asarray(x)), wanted, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(jax.jit(chosen.laplacian)(jnp.asarray(x)), wanted, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("rung", RUNGS[1:])
@@ -62,7 +62,10 @@ def test_chosen_rung_matches_the_hessian(name, dim):
 def test_every_rung_matches_the_hessian(name, rung):
     x = jnp.asarray(np.random.default_rng(5).standard_normal(40))
     np.testing.assert_allclose(
-        Differentiable(Function(FUNCTIONS[name]), rung).laplacian(x), brute_force(FUNCTIONS[name], x), rtol=1e-11, atol=1e-12
+        jax.jit(Differentiable(Function(FUNCTIONS[name]), rung).laplacian)(x),
+        brute_force(FUNCTIONS[name], x),
+        rtol=1e-11,
+        atol=1e-12,
     )
 
 
