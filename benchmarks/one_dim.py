@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 
 import jax
 import jax.numpy as jnp
@@ -35,19 +36,19 @@ def grid_error(u: hn.Solution) -> float:
 
 
 def row(name: str, problem: hn.Problem, **change: object) -> None:
-    errors, said, start = [], set(), time.perf_counter()
+    errors, said, start = [], Counter(), time.perf_counter()
     for seed in range(SEEDS):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             errors.append(grid_error(hn.solve(problem, **{**SETTINGS, **change}, seed=seed)))
-        said |= {str(w.message) for w in caught}
+        said.update({str(w.message).split(":")[0] for w in caught})
     low, median, high = np.min(errors), np.median(errors), np.max(errors)
     print(
         f"{name:44} median {median:.2e}   min {low:.1e}   max {high:.1e}   {(time.perf_counter() - start) / SEEDS:.2f} s each",
         flush=True,
     )
-    for text in said:
-        print(f"    warns: {text}")
+    for text, times in said.items():
+        print(f"    warns in {times} of {SEEDS}: {text}")
 
 
 def main() -> None:

@@ -77,6 +77,7 @@ def test_the_ladder_goes_down_only_where_it_must():
     )
     assert choose("initial", Function(FUNCTIONS["sines"]), (x,))[0].rung == "folx sparse"
     assert choose("initial", Function(FUNCTIONS["radial"]), (x,))[0].rung == "folx sparse"
+    assert choose("initial", Function(FUNCTIONS["sines"]), (x[:3],))[0].rung == "folx sparse"  # folx wants threshold < d
     down, reasons = choose("initial", Function(scanned), (x,))
     assert down.rung == "second-order JVPs"
     assert len(reasons) == 2

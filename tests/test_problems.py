@@ -41,7 +41,9 @@ def test_the_exact_solution_solves_the_equation(name, parameters):
 def test_closed_form_laplacians(name, parameters):
     problem = hn.problems.get(name, **parameters)
     t, x = (jnp.asarray(a[0]) for a in hn.random_points(problem, 1, seed=3))
-    np.testing.assert_allclose(problem.initial.laplacian(x), jnp.trace(jax.jit(jax.hessian(problem.initial))(x)), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(
+        problem.initial.laplacian(x), jnp.trace(jax.jit(jax.hessian(problem.initial))(x)), rtol=1e-11, atol=1e-12
+    )
     if problem.source is not None:
         wanted = jnp.trace(jax.jit(jax.hessian(lambda y: problem.source(t, y)))(x))
         np.testing.assert_allclose(problem.source.laplacian(t, x), wanted, rtol=1e-10, atol=1e-11)

@@ -119,6 +119,25 @@ def test_every_solver_with_both_kinds_of_initial_rows(solver, initial_rows):
     assert start < (1e-12 if initial_rows == "exact" else tolerance)
 
 
+@pytest.mark.usefixtures("x64")
+def test_initial_weight_multiplies_the_squared_misfit():
+    from heatnets import linear
+    from heatnets.directions import design
+    from heatnets.features import family
+    from heatnets.operators import equation
+    from heatnets.tiles import workshop
+
+    problem = hn.problems.get("oscillating", dim=3)
+    data, blocks = equation(problem, 0)[0], family("importance").draw(problem, (5, 4), design(None), 0)
+    x = hn.random_points(problem, 7)[1]
+    rows, values = linear._initial_rows(data, blocks, x, 5.0, workshop())
+    start = np.array([problem.initial(jnp.asarray(p)) for p in x])
+    np.testing.assert_allclose(np.asarray(values) ** 2, 5.0 * start**2, rtol=1e-12)
+    np.testing.assert_allclose(np.asarray(rows[:, :5]) ** 2, np.tile(5.0 * start[:, None] ** 2, 5), rtol=1e-12)
+    np.testing.assert_array_equal(rows[:, 5:], 0.0)
+    assert hn.paper(4000, 6000, 15000, 3000)["initial_weight"] == 5.0  # λ_IC = √5
+
+
 SAME = {"features": (30, 40), "rows": (300, 60)}
 
 

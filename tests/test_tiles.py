@@ -133,7 +133,10 @@ def test_many_strips_compile_no_more_than_one():
     u = hn.solve(problem, features=(16, 16), rows=(64, 8), memory=2**20)
     t, x = hn.random_points(problem, 5000)
     assert tiles._cut(16, 4 * 11, (t, x), u._shop)[0] < 2500  # several strips
-    u(t, x)
+    values = u(t, x)
+    assert values.shape == (5000,)
+    np.testing.assert_allclose(u(t[::-1], x[::-1])[::-1], values, rtol=1e-10, atol=1e-13)  # strips are put together in order
+    np.testing.assert_allclose(u(t[4990:], x[4990:]), values[4990:], rtol=1e-10, atol=1e-13)
     assert compilations(lambda: u(t, x)) == 0
     assert compilations(lambda: u(t[:-1], x[:-1])) == 0  # a remainder has no shape of its own
 
