@@ -43,3 +43,9 @@ def product_rate() -> float:
     a = jnp.asarray(np.random.default_rng(0).standard_normal((n, n)))
     product = jax.jit(lambda a: a @ a)
     return 2 * n**3 / best_seconds(lambda: product(a))
+
+
+def normal_rate() -> float:
+    """Standard normal numbers per second from JAX's generator, float64, one large array."""
+    draw = jax.jit(lambda key: jnp.sum(jax.random.normal(key, (2**22,))))
+    return 2**22 / best_seconds(lambda: draw(jax.random.key(0)))
