@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -45,6 +47,23 @@ def test_mistakes_are_answered_in_words(arguments, code, words, tmp_path):
     assert done.returncode == code
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_interruption_is_clean(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "heatnets", "demo", "--dim", "300"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.readline()  # it has begun
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert errors.strip() == "heatnets: interrupted; nothing was written"
     assert not list(tmp_path.iterdir())
 
 

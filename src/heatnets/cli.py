@@ -137,15 +137,11 @@ class _bars:
 def main() -> None:
     """Entry point: errors in words on standard error, exit codes 2 input, 3 numerical, 4 resources, 5 files, 130 interrupted."""
     try:
-        app(standalone_mode=False)
-    except KeyboardInterrupt:
-        sys.exit(_fail("interrupted; nothing was written", 130))
+        code = app(standalone_mode=False)  # typer hands back an exit code here: 130 after Ctrl-C
+    except (KeyboardInterrupt, typer.Abort):
+        code = 130
     except tuple(EXIT_CODES) as error:
         sys.exit(_fail(str(error), next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))))
-    except typer.Exit as stop:
-        sys.exit(stop.exit_code)
-    except typer.Abort:
-        sys.exit(_fail("interrupted; nothing was written", 130))
     except Exception as error:
         if hasattr(error, "format_message"):  # click's own usage errors
             if type(error).__name__ == "NoArgsIsHelpError":
@@ -153,6 +149,9 @@ def main() -> None:
                 sys.exit(0)
             sys.exit(_fail(f"{error.format_message()} Try heatnets --help.", 2))
         raise
+    if code == 130:
+        _fail("interrupted; nothing was written", code)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(message: str, code: int) -> int:
