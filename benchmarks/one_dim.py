@@ -76,7 +76,9 @@ def main() -> None:
     row("importance sampling", alone)
     row("Gaussian kernels, equation rows", alone, family="gaussian")
     row("Gaussian kernels, mild rows", alone, family="gaussian", enforce="mild")
-    row("Gaussian kernels, mild rows, uniform points", alone, family="gaussian", enforce="mild", collocation="uniform")
+    uniform = {"family": "gaussian", "enforce": "mild", "collocation": "uniform"}
+    row("Gaussian kernels, mild rows, uniform points", alone, **uniform)
+    row("the same, 32 + 256 features, 1024 samples", alone, **uniform, features=(32, 256), mild_samples=1024)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Sine and cosine for the named problems: XLA's CPU sine calls the C library one number at a time, these are plain arithmetic.
 
-Measured on two CPU cores: 22 M pairs (sin and cos of one argument) per second with jnp, 99 M with these, in one run; error
+Measured on two CPU cores: 36 M pairs (sin and cos of one argument) per second with jnp, 141 M with these, in one run; error
 below 2.3e-16 for |x| <= 1e4. On a GPU jnp's own are faster (by a third on an H200) and are used.
 """
 
