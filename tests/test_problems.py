@@ -17,7 +17,10 @@ PARAMETERS = {
     "oscillating": [{"dim": 1}, {"dim": 6, "diffusion": 0.3, "wavenumber": 1.5}],
     "nonseparable": [{"dim": 1}, {"dim": 2, "alpha": 0.5}, {"dim": 7, "diffusion": 0.6, "alpha": 2.0, "beta": 0.7}],
 }
-CASES = [pytest.param(name, p, id=f"{name}-{i}") for name in hn.problems.names() for i, p in enumerate(PARAMETERS[name])]
+DEFAULT = [{"dim": 2, "diffusion": 1.3}, {"dim": 5, "diffusion": 0.4}]
+CASES = [
+    pytest.param(name, p, id=f"{name}-{i}") for name in hn.problems.names() for i, p in enumerate(PARAMETERS.get(name, DEFAULT))
+]
 
 
 @pytest.mark.parametrize(("name", "parameters"), CASES)
@@ -34,16 +37,18 @@ def test_the_exact_solution_solves_the_equation(name, parameters):
     for t, x in zip(*hn.random_points(problem, 5), strict=True):
         left, right, start, initial = sides(t, x)
         np.testing.assert_allclose(left, right, rtol=1e-11, atol=1e-12)
-        np.testing.assert_allclose(start, initial, rtol=1e-14)
+        np.testing.assert_allclose(start, initial, rtol=1e-14, atol=1e-15)
 
 
 @pytest.mark.parametrize(("name", "parameters"), CASES)
 def test_closed_form_laplacians(name, parameters):
     problem = hn.problems.get(name, **parameters)
+    if name == "kinked-ridge":
+        assert problem.initial.laplacian is None  # it has none
+        return
     t, x = (jnp.asarray(a[0]) for a in hn.random_points(problem, 1, seed=3))
-    np.testing.assert_allclose(
-        problem.initial.laplacian(x), jnp.trace(jax.jit(jax.hessian(problem.initial))(x)), rtol=1e-11, atol=1e-12
-    )
+    hessian = jax.jit(jax.hessian(problem.initial))(x)
+    np.testing.assert_allclose(jax.jit(problem.initial.laplacian)(x), jnp.trace(hessian), rtol=1e-11, atol=1e-12)
     if problem.source is not None:
         wanted = jnp.trace(jax.jit(jax.hessian(lambda y: problem.source(t, y)))(x))
         np.testing.assert_allclose(problem.source.laplacian(t, x), wanted, rtol=1e-10, atol=1e-11)

@@ -2,9 +2,13 @@
 
 equation rows   (∂_t - DΔ) φ_j (t_k, x_k),   F(t_k, x_k)
 value rows      φ_j(t_k, x_k)                (mild rows; at t = 0 the initial rows)
+
+Weights may vary in time: with a degree K every feature has the columns φ, t φ, ..., t^K φ.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +27,10 @@ def _residual_entry(equation: Equation, feature: Feature, t: Array, x: Array) ->
     return feature.residual(equation, t, x)
 
 
+def _both_entry(equation: Equation, feature: Feature, t: Array, x: Array) -> tuple[Array, Array]:
+    return feature.both(equation, t, x)
+
+
 def _value_entry(equation: Equation, feature: Feature, t: Array, x: Array) -> Array:
     return feature.value(equation, t, x)
 
@@ -35,17 +43,54 @@ def _initial(equation: Equation, x: Array) -> Array:
     return equation.initial(x)
 
 
-def residual_rows(equation: Equation, blocks: list[Feature], points: Points, shop: Workshop) -> Float[Array, "rows features"]:
-    """(∂_t - DΔ) φ_j (t_k, x_k)."""
+def residual_rows(
+    equation: Equation, blocks: list[Feature], points: Points, shop: Workshop, degree: int = 0
+) -> Float[Array, "rows columns"]:
+    """(∂_t - DΔ) t^k φ_j (t_k, x_k): the columns of k = 0 for all features, then those of k = 1, ..."""
     floats = equation.workspace(points[1].shape[1])
-    return _finite(matrix(_residual_entry, blocks, equation, points, floats, shop, "equation rows"), points)
+    if degree == 0:
+        return _finite(matrix(_residual_entry, blocks, equation, points, floats, shop, "equation rows"), points)
+    return residual_columns(*both_rows(equation, blocks, points, shop, "equation rows"), points[0], degree)
+
+
+def both_rows(
+    equation: Equation, blocks: list[Feature], points: Points, shop: Workshop, phase: str, strip: int | None = None
+) -> tuple[Array, Array]:
+    """φ_j(t_k, x_k) and (∂_t - DΔ) φ_j (t_k, x_k)."""
+    floats = equation.workspace(points[1].shape[1])
+    values, residuals = matrix(_both_entry, blocks, equation, points, floats, shop, phase, strip)
+    return values, _finite(residuals, points)
 
 
 def value_rows(
-    equation: Equation, blocks: list[Feature], points: Points, shop: Workshop, phase: str
-) -> Float[Array, "rows features"]:
-    """φ_j(t_k, x_k)."""
-    return _finite(matrix(_value_entry, blocks, equation, points, 4 * points[1].shape[1], shop, phase), points)
+    equation: Equation, blocks: list[Feature], points: Points, shop: Workshop, phase: str, degree: int = 0
+) -> Float[Array, "rows columns"]:
+    """t^k φ_j(t_k, x_k)."""
+    values = _finite(matrix(_value_entry, blocks, equation, points, 4 * points[1].shape[1], shop, phase), points)
+    return value_columns(values, points[0], degree)
+
+
+def powers(t: Array | np.ndarray, degree: int) -> tuple[Any, Any]:
+    """1, t, ..., t^degree and their derivatives, along a new last axis."""
+    k = np.arange(degree + 1)
+    return t[..., None] ** k, k * t[..., None] ** np.maximum(k - 1, 0)
+
+
+def _numpy(array: Any) -> Any:
+    """NumPy or jax.numpy, whichever the array is of."""
+    return np if isinstance(array, np.ndarray) else jnp
+
+
+def value_columns(values: Any, t: np.ndarray, degree: int) -> Any:
+    """t^k φ_j from φ_j."""
+    p, _ = powers(t, degree)
+    return _numpy(values).concatenate([values * p[:, k, None] for k in range(degree + 1)], axis=1)
+
+
+def residual_columns(values: Any, residuals: Any, t: np.ndarray, degree: int) -> Any:
+    """(∂_t - DΔ)(t^k φ) = t^k (∂_t - DΔ) φ + k t^{k-1} φ: more columns from the same evaluations."""
+    p, dp = powers(t, degree)
+    return _numpy(values).concatenate([residuals * p[:, k, None] + values * dp[:, k, None] for k in range(degree + 1)], axis=1)
 
 
 def forcing(equation: Equation, points: Points, shop: Workshop) -> np.ndarray:

@@ -7,19 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 
 from heatnets.errors import InputError
-from heatnets.regions import Box, Region
+from heatnets.regions import Box, Point, Region
 
 
-def uniform(region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def uniform(
+    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, diffusion: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Independent points: t uniform on (0, T], x drawn from the region (uniform for a box)."""
     return horizon * (1 - rng.random(count)), region.sample(rng, count, dim)
 
 
-def grid(region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def grid(
+    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, diffusion: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
     """The paper's grid on (0, T] x box: equal steps, ends included but for t = 0; at most `count` points."""
     check_grid(region, dim)
     assert isinstance(region, Box)
@@ -47,5 +52,39 @@ def _shape(count: int, dim: int) -> tuple[int, int]:
     return steps, count // steps**dim
 
 
-Placement = Callable[[Region, float, int, int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
-PLACEMENTS: dict[str, Placement] = {"uniform": uniform, "grid": grid}
+def paths(
+    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, diffusion: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """The region and the paths that lead from it: where the error of an answer in the region comes from.
+
+    From points x of the region, half of them drawn towards its centre by a uniform factor (in high dimension the points of a
+    box all lie on one shell, and a fit trained there says nothing about the rest), at times t uniform on (0, T], one in
+    eight T itself: half of the rows are (t, x), half (rt, x + √(2D(1-r)t) ξ) with r from `time_fractions`. From a `Point`
+    all rows lie on paths, half of them from (T, x).
+    """
+    at_point = isinstance(region, Point)
+    x = region.sample(rng, count, dim)
+    shrink = np.where(rng.random(count) < 0.5, rng.random(count), 1.0)
+    x = region.centre + shrink[:, None] * (x - region.centre)
+    t = horizon * np.where(rng.random(count) < (0.5 if at_point else 0.125), 1.0, 1 - rng.random(count))
+    stays = rng.random(count) < (0.0 if at_point else 0.5)
+    r = np.where(stays, 1.0, time_fractions(rng, count)[0])
+    return r * t, x + np.sqrt(2 * diffusion * (1 - r) * t)[:, None] * rng.standard_normal(x.shape)
+
+
+_SHORTEST = 1e-7  # of the horizon
+
+
+def time_fractions(rng: np.random.Generator, count: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Fractions r in (0, 1), half uniform, a quarter log-uniform towards 0 and a quarter towards 1; and their density.
+
+    In high dimension what matters may happen within a time ℓ²/(2Dd) of either end, which uniform draws never see.
+    """
+    which, u, v = rng.random(count), rng.random(count), _SHORTEST ** rng.random(count)
+    r = np.where(which < 0.5, u, np.where(which < 0.75, v, 1 - v))
+    r = np.clip(r, _SHORTEST, 1 - _SHORTEST)
+    return r, 0.5 + 0.25 * (1 / r + 1 / (1 - r)) / np.log(1 / _SHORTEST)
+
+
+Placement = Callable[..., tuple[np.ndarray, np.ndarray]]
+PLACEMENTS: dict[str, Placement] = {"uniform": uniform, "grid": grid, "paths": paths}

@@ -2,6 +2,14 @@
 
 A design is a sequence: its first M entries never change when more are drawn. To add one, write a class with `draw`
 and name it in `DESIGNS`.
+
+    gaussian     independent draws
+    sobol        scrambled Sobol points, as in the paper
+    signs        ρ s, random signs s, ρ spread over the quantiles of |N(0, 1)|: every coordinate sees the same variance
+    hadamard     the same with signs from Hadamard matrices: complete blocks of one radius have Σ η ηᵀ ∝ I
+    orthogonal   Gaussian directions, orthogonal to each other in blocks, with χ radii
+
+Signs are not dense (η_i⁴ = η_i² η_j² always): a dictionary that is to converge must hold Gaussian directions too.
 """
 
 from __future__ import annotations
@@ -75,7 +83,81 @@ class SobolDraws(Design):
         return points[:, :uniform], scipy.special.ndtri(points[:, uniform:])
 
 
-DESIGNS: dict[str, Design] = {design.name: design for design in (IndependentDraws(), SobolDraws())}
+@dataclass(frozen=True)
+class RandomSigns(Design):
+    """ρ s with independent random signs s and ρ spread over the quantiles of |N(0, 1)|, jointly with the uniform coordinates."""
+
+    name = "signs"
+
+    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+        spread = _spread(count, 1 + uniform, seed, f"{stream}/signs")
+        signs = 2.0 * streams.generator(seed, f"{stream}/signs").integers(0, 2, (count, normal), np.int8) - 1
+        return spread[:, 1:], _radius(spread[:, :1]) * signs
+
+
+@dataclass(frozen=True)
+class HadamardSigns(Design):
+    """ρ s with s the rows of Hadamard matrices of size L, the next power of two >= d; columns permuted and given random signs,
+    rows in random order, afresh for each block of L.
+
+    Args:
+        one_radius: one ρ per block, so that complete blocks have Σ η ηᵀ = L ρ² I; otherwise ρ varies inside blocks. A block
+            has one direction of each radius to offer, so a few blocks of one radius each resolve nothing else: by default one
+            radius per block where eight blocks are at most 1024 directions (d <= 128).
+    """
+
+    one_radius: bool | None = None
+    name = "hadamard"
+
+    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+        length = 1 << max(normal - 1, 0).bit_length()
+        block, row = np.divmod(np.arange(count), length)
+        signs = np.empty((count, normal))
+        for b in range(-(-count // length)):
+            rng = streams.generator(seed, f"{stream}/hadamard {b}")
+            columns, flips = rng.permutation(length)[:normal], 2.0 * rng.integers(0, 2, normal) - 1
+            rows = rng.permutation(length)[row[block == b]]
+            odd = np.bitwise_count(rows[:, None] & columns) & 1  # entry (i, j) of a Hadamard matrix: (-1)^|i & j|
+            signs[block == b] = flips * (1.0 - 2.0 * odd)
+        spread = _spread(count, 1 + uniform, seed, f"{stream}/hadamard")
+        one = length <= 128 if self.one_radius is None else self.one_radius
+        radius = _radius(spread[:, :1])
+        return spread[:, 1:], (radius[block] if one and count else radius) * signs
+
+
+@dataclass(frozen=True)
+class OrthogonalDraws(Design):
+    """Gaussian directions in blocks of min(d, 256), orthogonal within a block; lengths from the χ distribution of Gaussian ones."""
+
+    name = "orthogonal"
+
+    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+        size = max(1, min(normal, 256))
+        blocks = [np.empty((0, normal))]
+        for b in range(-(-count // size) if normal else 0):
+            rng = streams.generator(seed, f"{stream}/orthogonal {b}")
+            Q, R = np.linalg.qr(rng.standard_normal((normal, size)))
+            turned = (Q * np.sign(np.diag(R))).T  # without the signs Q is not uniformly distributed
+            blocks.append(turned * np.sqrt(rng.chisquare(normal, (size, 1))))
+        flat = _spread(count, uniform, seed, f"{stream}/orthogonal")
+        return flat, np.concatenate(blocks)[:count] if normal else np.empty((count, 0))
+
+
+def _spread(count: int, width: int, seed: int, stream: str) -> np.ndarray:
+    """A Halton sequence in (0, 1)^width, shifted at random."""
+    shift = streams.generator(seed, f"{stream}/spread").random(width)
+    points = scipy.stats.qmc.Halton(width, scramble=False).random(count) if count and width else np.empty((count, width))
+    return np.clip((points + shift) % 1.0, 2.0**-40, 1 - 2.0**-40)
+
+
+def _radius(unit: np.ndarray) -> np.ndarray:
+    """Quantiles of |N(0, 1)|."""
+    return scipy.special.ndtri(0.5 * (1 + unit))
+
+
+DESIGNS: dict[str, Design] = {
+    design.name: design for design in (IndependentDraws(), SobolDraws(), RandomSigns(), HadamardSigns(), OrthogonalDraws())
+}
 
 
 def design(directions: str | Design | None) -> Design:

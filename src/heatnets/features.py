@@ -6,6 +6,7 @@ axis on every array; only `tiles` knows about that axis. Both families move u0 a
     MovedInitial   c u0(x + √(2Dt) η)                          both families (kernel: η = √2 y)
     MovedSource    c t F(rt, x + √(2D(1-r)t) ξ)                importance sampling
     KernelSource   1[g <= t] c exp(-|x-z|²/(4Dg)) F(t-g, z)    transformed Gaussian kernels
+    Pair           ½[φ(η) + φ(-η)]                             antithetic pairs of the first two
 """
 
 from __future__ import annotations
@@ -39,8 +40,12 @@ class Feature(eqx.Module):
         """φ(t, x)."""
 
     @abc.abstractmethod
+    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+        """φ and (∂_t - D Δ) φ at (t, x), for t > 0."""
+
     def residual(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         """(∂_t - D Δ) φ (t, x), for t > 0."""
+        return self.both(equation, t, x)[1]
 
     @property
     @abc.abstractmethod
@@ -57,10 +62,10 @@ class MovedInitial(Feature):
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         return self.coefficient * equation.initial(equation.flow(t, x, self.direction))
 
-    def residual(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
         z, velocity = jax.jvp(lambda s: equation.flow(s, x, self.direction), (t,), (jnp.ones_like(t),))
-        _, change = equation.initial.along((z,), (velocity,))
-        return self.coefficient * equation.residual(change, equation.initial.laplacian(z))
+        value, change = equation.initial.along((z,), (velocity,))
+        return self.coefficient * value, self.coefficient * equation.residual(change, equation.initial.laplacian(z))
 
     @property
     def start(self) -> Scalar:
@@ -81,12 +86,13 @@ class MovedSource(Feature):
         assert equation.source is not None
         return self.coefficient * t * equation.source(*self._path(equation, t, x))
 
-    def residual(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
         assert equation.source is not None
         place, velocity = jax.jvp(lambda s: self._path(equation, s, x), (t,), (jnp.ones_like(t),))
         force, change = equation.source.along(place, velocity)
         # ∂_t (t F) = F + t dF/dt along the path; Δ(t F) = t ΔF, as the path only shifts x.
-        return self.coefficient * equation.residual(force + t * change, t * equation.source.laplacian(*place))
+        residual = equation.residual(force + t * change, t * equation.source.laplacian(*place))
+        return self.coefficient * t * force, self.coefficient * residual
 
     @property
     def start(self) -> Scalar:
@@ -111,18 +117,41 @@ class KernelSource(Feature):
         force = equation.source(jnp.where(self.lag <= t, t - self.lag, t), self.center)
         return jnp.where(self.lag <= t, kernel * force, 0.0)
 
-    def residual(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
         assert equation.source is not None
         kernel, square = self._kernel(equation, x)
         before = jnp.where(self.lag <= t, t - self.lag, t)
         force, change = equation.source.along((before, self.center), (jnp.ones_like(t), jnp.zeros_like(x)))
         width = 2 * equation.diffusion * self.lag
         laplacian = force * (square / width**2 - x.size / width)
-        return jnp.where(self.lag <= t, kernel * equation.residual(change, laplacian), 0.0)
+        on = self.lag <= t
+        return jnp.where(on, kernel * force, 0.0), jnp.where(on, kernel * equation.residual(change, laplacian), 0.0)
 
     @property
     def start(self) -> Scalar:
         return jnp.zeros_like(self.log_coefficient)
+
+
+class Pair(Feature):
+    """½[φ(t, x; η) + φ(t, x; -η)]: odd terms cancel, and with them the t^{-1/2} of ∂_t φ at t = 0."""
+
+    one: MovedInitial | MovedSource
+
+    def _mean(self, of: Callable[[Feature], Any]) -> Any:
+        def turned(sign: Scalar) -> Any:
+            return of(eqx.tree_at(lambda f: f.direction, self.one, sign * self.one.direction))
+
+        return jax.tree.map(lambda both: 0.5 * (both[0] + both[1]), jax.vmap(turned)(jnp.array([1.0, -1.0])))
+
+    def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+        return self._mean(lambda f: f.value(equation, t, x))
+
+    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+        return self._mean(lambda f: f.both(equation, t, x))
+
+    @property
+    def start(self) -> Scalar:
+        return self.one.start
 
 
 @dataclass(frozen=True)
@@ -157,8 +186,11 @@ class Family(abc.ABC):
     name: str
 
     @abc.abstractmethod
-    def draw(self, problem: Problem, counts: tuple[int, int], design: Design, seed: int) -> list[Feature]:
-        """Blocks of features, each with a leading axis: `counts[0]` from the initial condition, `counts[1]` from the source."""
+    def draw(
+        self, problem: Problem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+    ) -> list[Feature]:
+        """Blocks of features (pairs of them if antithetic), each with a leading axis: `counts[0]` from the initial condition,
+        `counts[1]` from the source."""
 
     def cautions(self, problem: Problem, counts: tuple[int, int], enforce: str, collocation: str) -> list[str]:
         """What a user of this family must be told."""
@@ -176,7 +208,9 @@ class ImportanceFamily(Family):
     fraction_density: Density | None = None
     name = "importance"
 
-    def draw(self, problem: Problem, counts: tuple[int, int], design: Design, seed: int) -> list[Feature]:
+    def draw(
+        self, problem: Problem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+    ) -> list[Feature]:
         _, eta = draws(design, counts[0], 0, problem.dim, seed, "initial features")
         r, xi = draws(design, counts[1], 1, problem.dim, seed, "source features")
         coefficient = np.ones(counts[1])
@@ -185,10 +219,9 @@ class ImportanceFamily(Family):
             if not np.all((r > 0) & (r < 1)):
                 raise InputError("`fraction_density` must draw time fractions inside (0, 1); some lie outside.")
             coefficient = np.exp(-log_pdf)
-        return [
-            MovedInitial(jnp.asarray(eta), jnp.ones(counts[0])),
-            MovedSource(jnp.asarray(xi), jnp.asarray(r[:, 0]), jnp.asarray(coefficient)),
-        ]
+        initial = MovedInitial(jnp.asarray(eta), jnp.ones(counts[0]))
+        source = MovedSource(jnp.asarray(xi), jnp.asarray(r[:, 0]), jnp.asarray(coefficient))
+        return [Pair(initial), Pair(source)] if antithetic else [initial, source]
 
 
 @dataclass(frozen=True)
@@ -214,7 +247,13 @@ class GaussianFamily(Family):
         if positive("shortest_lag", self.shortest_lag, "It is a fraction of the horizon.") >= 1:
             raise InputError(f"`shortest_lag` must be below 1, a fraction of the horizon; got {self.shortest_lag:g}.")
 
-    def draw(self, problem: Problem, counts: tuple[int, int], design: Design, seed: int) -> list[Feature]:
+    def draw(
+        self, problem: Problem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+    ) -> list[Feature]:
+        if antithetic:
+            raise InputError(
+                '`antithetic` pairs directions, which Gaussian kernels do not have. Use family="importance", or antithetic=False.'
+            )
         d, A = problem.dim, self.half_width
         if self.initial_density is None:
             unit, _ = draws(design, counts[0], d, 0, seed, "initial features")

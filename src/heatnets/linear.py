@@ -32,7 +32,7 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
     with clock.phase("assembly"):
         data, skipped = equation(problem, settings.seed)
         # 1, 2  Sample and freeze the features φ = [φ⁰ φ¹].
-        blocks = settings.family.draw(problem, counts, settings.design, settings.seed)
+        blocks = settings.family.draw(problem, counts, settings.design, settings.seed, settings.antithetic)
         for caution in settings.family.cautions(problem, counts, settings.enforce, settings.collocation):
             notes.warn(caution, stacklevel=4)
         # 3  Training points (t_k, x_k) in (0, T] x region, some to be held out, and x_l for the initial condition.
@@ -43,10 +43,11 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         A, held_A, b, held_b = A[:n], A[n:], b[:n], b[n:]
         condition, A_ic, b_ic = None, A[:0], b[:0]
         if settings.initial_rows == "soft":
-            A_ic, b_ic = _initial_rows(data, blocks, start, settings.initial_weight, shop)
+            A_ic, b_ic = _initial_rows(data, blocks, start, settings, shop)
         elif counts[0]:
             # φ_j(0, ·) = c_j u0 and φ¹_j(0, ·) = 0: Σ c_j w_j = 1 says all that initial rows can say.
-            condition = jnp.concatenate([block.start for block in blocks])
+            starts = jnp.concatenate([block.start for block in blocks])
+            condition = jnp.concatenate([starts, jnp.zeros(settings.time_degree * len(starts))])
     with clock.phase("solve"):
         # 5  One least-squares solve.
         shop.progress("least squares", 0, 1)
@@ -62,7 +63,7 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
     # 6  ũ = Σ w_j φ_j.
     return Solution(problem, data, blocks, fit.weights, shop, stats={
         "family": settings.family.name, "features": counts, "rows": (n, len(b_ic)),
-        "design": settings.design.name, "antithetic": False, "time_degree": 0,
+        "design": settings.design.name, "antithetic": settings.antithetic, "time_degree": settings.time_degree,
         "collocation": settings.collocation, "enforce": settings.enforce,
         "solver": fit.solver, "rcond": fit.rcond, "rank": fit.rank, "condition": fit.condition, "ridge": settings.ridge,
         "initial_rows": settings.initial_rows,
@@ -93,9 +94,9 @@ def _judge(train_misfit: float, held_misfit: float, settings: Settings, notes: N
 def _check_memory(problem: Problem, settings: Settings, counts: tuple[int, int], shop: Workshop) -> None:
     """Refuse before the work what would not fit: the matrix, its copies on the way to a factorisation (counted), the squares."""
     N = settings.rows[0] + _HELD_OUT + (settings.rows[1] if settings.initial_rows == "soft" else 0)
-    M, copies = sum(counts), 4 if settings.solver == "cholesky" else 6
+    M, copies = sum(counts) * (1 + settings.time_degree), 4 if settings.solver == "cholesky" else 6
     needed = 8 * (copies * N * M + 2 * min(N, M) ** 2 + (N + M) * problem.dim)
-    shop.require(needed, f"{N} rows of {M} features with their factorisation", "Take fewer features or rows.")
+    shop.require(needed, f"{N} rows of {M} columns with their factorisation", "Take fewer features or rows.")
 
 
 def _counts(problem: Problem, settings: Settings, notes: Notes) -> tuple[int, int]:
@@ -112,7 +113,7 @@ def _place(problem: Problem, settings: Settings) -> tuple[Points, int]:
     parts = []
     for how, count, stream in ((settings.collocation, settings.rows[0], "rows"), ("uniform", _HELD_OUT, "held-out rows")):
         rng = streams.generator(settings.seed, stream)
-        parts.append(PLACEMENTS[how](settings.train_region, problem.horizon, count, problem.dim, rng))
+        parts.append(PLACEMENTS[how](settings.train_region, problem.horizon, count, problem.dim, rng, problem.diffusion))
     (t, x), (held_t, held_x) = parts
     return (np.concatenate([t, held_t]), np.concatenate([x, held_x])), len(t)
 
@@ -121,16 +122,18 @@ def _rows(
     problem: Problem, data: Equation, blocks: list[Feature], points: Points, settings: Settings, shop: Workshop
 ) -> tuple[Array, Array]:
     if settings.enforce == "equation":
-        return residual_rows(data, blocks, points, shop), jnp.asarray(forcing(data, points, shop))
+        return residual_rows(data, blocks, points, shop, settings.time_degree), jnp.asarray(forcing(data, points, shop))
     # Mild rows: the network equals an unbiased sample of the mild solution at each point.
     sample = montecarlo.mild_samples(problem, *points, settings.mild_samples, settings.seed, shop)
-    return value_rows(data, blocks, points, shop, "mild rows"), jnp.asarray(sample)
+    return value_rows(data, blocks, points, shop, "mild rows", settings.time_degree), jnp.asarray(sample)
 
 
-def _initial_rows(data: Equation, blocks: list[Feature], x: np.ndarray, weight: float, shop: Workshop) -> tuple[Array, Array]:
-    """φ_j(0, x_l) and u0(x_l), scaled by λ_IC = √weight, so that the squared misfit carries `weight`."""
-    scale = np.sqrt(weight)
-    rows = value_rows(data, blocks, (np.zeros(len(x)), x), shop, "initial rows")
+def _initial_rows(
+    data: Equation, blocks: list[Feature], x: np.ndarray, settings: Settings, shop: Workshop
+) -> tuple[Array, Array]:
+    """φ_j(0, x_l) and u0(x_l), scaled by λ_IC = √weight, so that the squared misfit carries the weight."""
+    scale = np.sqrt(settings.initial_weight)
+    rows = value_rows(data, blocks, (np.zeros(len(x)), x), shop, "initial rows", settings.time_degree)
     return scale * rows, jnp.asarray(scale * initial_values(data, x, shop))
 
 

@@ -21,6 +21,11 @@ class Region(abc.ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(_short(value) for value in vars(self).values())})"
 
+    @property
+    @abc.abstractmethod
+    def centre(self) -> np.ndarray:
+        """Its middle, shape () or (dim,)."""
+
     @abc.abstractmethod
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         """`count` points as rows, shape (count, dim)."""
@@ -48,6 +53,10 @@ class Box(Region):
         for bound in (self.low, self.high):
             _fits("Box", bound, dim, name)
 
+    @property
+    def centre(self) -> np.ndarray:
+        return 0.5 * (self.low + self.high)
+
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         return self.low + (self.high - self.low) * rng.random((count, dim))
 
@@ -65,6 +74,10 @@ class Point(Region):
 
     def check(self, dim: int, name: str) -> None:
         _fits("Point", self.x, dim, name)
+
+    @property
+    def centre(self) -> np.ndarray:
+        return self.x
 
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         return np.tile(self.x, (count, 1))
@@ -88,6 +101,10 @@ class Normal(Region):
     def check(self, dim: int, name: str) -> None:
         for value in (self.mean, self.std):
             _fits("Normal", value, dim, name)
+
+    @property
+    def centre(self) -> np.ndarray:
+        return self.mean
 
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         return self.mean + self.std * rng.standard_normal((count, dim))

@@ -13,11 +13,13 @@ from heatnets.regions import Point, Region
 
 @dataclass(frozen=True)
 class Settings:
-    """How to solve: every keyword of `hn.solve` that touches the numbers."""
+    """How to solve with a given size: every keyword of `hn.solve` that touches the numbers."""
 
     family: features.Family
     features: tuple[int, int]
     design: directions.Design
+    antithetic: bool
+    time_degree: int
     rows: tuple[int, int]
     collocation: str
     train_region: Region
@@ -31,13 +33,37 @@ class Settings:
     seed: int
 
 
+@dataclass(frozen=True)
+class Growth:
+    """How to grow where no size is given; None is for what growth chooses."""
+
+    family: features.Family
+    designs: tuple[directions.Design, ...]
+    antithetic: bool
+    time_degree: int | None
+    collocation: str
+    train_region: Region
+    enforce: str | None
+    solver: str
+    rcond: float | None
+    seconds: float
+    seed: int
+
+
+DICTIONARY = ("orthogonal", "signs", "hadamard")  # the first is dense and is never left out
+SECONDS = 60.0
+
+
 def settings(
     problem: Problem,
     *,
     seed: Any,
+    seconds: Any,
     family: Any,
     features: Any,
     directions: Any,
+    antithetic: Any,
+    time_degree: Any,
     rows: Any,
     collocation: Any,
     train_region: Any,
@@ -48,16 +74,65 @@ def settings(
     ridge: Any,
     initial_rows: Any,
     initial_weight: Any,
-) -> Settings:
-    """The keywords of `hn.solve` as Settings, or an `InputError` that names the first one that is wrong."""
-    if features is None or rows is None:
+) -> Settings | Growth:
+    """The keywords of `hn.solve`, checked: `Settings` where a size is given, `Growth` where none is.
+
+    Raises an `InputError` that names the first keyword that is wrong.
+    """
+    grows = features is None
+    if grows:
+        given = {
+            "rows": rows is not None,
+            "mild_samples": mild_samples is not None,
+            "ridge": ridge != 0,
+            "initial_rows": initial_rows != "exact",
+            "initial_weight": initial_weight is not None,
+            "solver": solver is not None,
+        }
+        if alone := [name for name, here in given.items() if here]:
+            raise InputError(
+                f"`{alone[0]}` belongs to a solve of a given size: give `features` too, for example features=(256, 512), rows=(2000, 0), "
+                "or the paper's choices, hn.solve(problem, **hn.paper(4000, 6000, 15000, 3000)). Without `features` sizes are chosen for you."
+            )
+    elif seconds is not None:
+        raise InputError("`seconds` is the budget for choosing a size; with `features` there is nothing to choose. Leave one out.")
+    kind = _family(family)
+    if antithetic is not None and not isinstance(antithetic, bool):
+        raise InputError(f"`antithetic` must be True, False or None; got {describe(antithetic)}.")
+    paired = grows if antithetic is None else antithetic
+    if not isinstance(kind, _Importance):
+        if grows:
+            raise InputError(
+                f"`features` and `rows` must be given with family={kind.name!r}: only family=\"importance\" chooses its size. "
+                "For example features=(256, 512), rows=(2000, 0)."
+            )
+        if paired:
+            raise InputError(
+                '`antithetic` pairs directions, which Gaussian kernels do not have. Use family="importance", or antithetic=False.'
+            )
+    degree = None if time_degree is None else count("time_degree", time_degree, 0, "Weights are polynomials of this degree in t.")
+    if degree is not None and degree > 10:
+        raise InputError(f"`time_degree` must be at most 10; got {degree}. Three is plenty for most problems.")
+    designs = tuple(_design(n) for n in DICTIONARY) if grows and directions is None else (_design(directions),)
+    for design in designs:
+        design.check(1 + problem.dim)
+    placement = choice("collocation", ("paths" if grows else "uniform") if collocation is None else collocation, _PLACEMENTS)
+    region = problem.region if train_region is None else train_region
+    _check_region(region, problem.dim, placement)
+    if rcond is not None and solver == "cholesky":
         raise InputError(
-            "`features` and `rows` must be given: this version does not choose them by itself yet. For example "
-            "hn.solve(problem, features=(256, 512), rows=(2000, 0)), or the paper's choices: "
-            "hn.solve(problem, **hn.paper(4000, 6000, 15000, 3000))."
+            '`rcond` has no meaning with solver="cholesky", where the ridge does the cutting. Use solver="svd" or "pinv", or ridge=.'
+        )
+    cut = None if rcond is None else _nonnegative("rcond", rcond)
+    rule = None if enforce is None else choice("enforce", enforce, ("equation", "mild"))
+    if grows:
+        budget = SECONDS if seconds is None else positive("seconds", seconds, "It is the time the solve may take.")
+        return Growth(
+            kind, designs, paired, degree, placement, region, rule, "qr", cut, budget, streams.check_seed(seed)
         )
     counts = pair("features", features, "Write (M0, M1): features from the initial condition and from the source.")
-    sizes = pair("rows", rows, "Write (N, N_ic): rows from the equation and from the initial condition.")
+    columns = sum(counts) * (1 + (degree or 0))
+    sizes = pair("rows", (4 * columns, 0) if rows is None else rows, "Write (N, N_ic): rows from the equation and from the initial condition.")
     initial_rows = choice("initial_rows", initial_rows, ("exact", "soft"))
     if sizes[0] == 0:
         raise InputError(f"`rows` must hold at least one row of the equation; got {sizes}. Write rows=(2000, 0).")
@@ -69,40 +144,27 @@ def settings(
         raise InputError(
             f"`features` must hold initial features where u0 is not zero; got {counts}. Write features=({counts[1]}, {counts[1]})."
         )
-    region = problem.region if train_region is None else train_region
-    if not isinstance(region, Region):
-        raise InputError(f"`train_region` must be hn.Box or hn.Normal; got {describe(region)}.")
-    region.check(problem.dim, "train_region")
-    if isinstance(region, Point):
-        raise InputError(
-            "`train_region` must have a volume to place rows in; got a Point. Surround the point: train_region=hn.Box(x - 1, x + 1)."
-        )
-    solver = choice("solver", solver, _SOLVERS)
+    solver = choice("solver", "svd" if solver is None else solver, _SOLVERS)
     ridge = _nonnegative("ridge", ridge)
-    if ridge and solver == "svd":
+    if ridge and solver in ("svd", "qr"):
         raise InputError(
-            '`ridge` has no meaning with solver="svd", which scales the columns. Use solver="cholesky" or "pinv", or ridge=0.'
+            f'`ridge` has no meaning with solver="{solver}", which scales the columns. Use solver="cholesky" or "pinv", or ridge=0.'
         )
-    if rcond is not None and solver == "cholesky":
-        raise InputError(
-            '`rcond` has no meaning with solver="cholesky", where the ridge does the cutting. Use solver="svd" or "pinv", or ridge=.'
-        )
-    design = _design(directions)
-    design.check(1 + problem.dim)
-    placement = choice("collocation", "uniform" if collocation is None else collocation, _PLACEMENTS)
-    if placement == "grid":
-        _check_grid(region, problem.dim)
     return Settings(
-        family=_family(family),
+        family=kind,
         features=counts,
-        design=design,
+        design=designs[0],
+        antithetic=paired,
+        time_degree=degree or 0,
         rows=sizes,
         collocation=placement,
         train_region=region,
-        enforce=choice("enforce", enforce, ("equation", "mild")),
-        mild_samples=count("mild_samples", mild_samples, 2, "It is the number of Monte Carlo samples behind each mild row."),
+        enforce=rule or "equation",
+        mild_samples=256
+        if mild_samples is None
+        else count("mild_samples", mild_samples, 2, "It is the number of Monte Carlo samples behind each mild row."),
         solver=solver,
-        rcond=None if rcond is None else _nonnegative("rcond", rcond),
+        rcond=cut,
         ridge=ridge,
         initial_rows=initial_rows,
         initial_weight=sizes[0] / max(sizes[1], 1)
@@ -112,10 +174,23 @@ def settings(
     )
 
 
+def _check_region(region: Any, dim: int, placement: str) -> None:
+    if not isinstance(region, Region):
+        raise InputError(f"`train_region` must be hn.Box or hn.Normal; got {describe(region)}.")
+    region.check(dim, "train_region")
+    if isinstance(region, Point) and placement != "paths":
+        raise InputError(
+            "`train_region` must have a volume to place rows in; got a Point. Surround the point: train_region=hn.Box(x - 1, x + 1), "
+            'or take collocation="paths".'
+        )
+    if placement == "grid":
+        _check_grid(region, dim)
+
+
 def _nonnegative(name: str, value: Any) -> float:
     return 0.0 if isinstance(value, (int, float)) and value == 0 else positive(name, value, "Zero switches it off.")
 
 
 # The modules' own names, kept apart from the keywords of the same name.
 _SOLVERS, _PLACEMENTS, _check_grid = least_squares.SOLVERS, collocation.PLACEMENTS, collocation.check_grid
-_family, _design = features.family, directions.design
+_family, _design, _Importance = features.family, directions.design, features.ImportanceFamily

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets.assembly import forcing
+from heatnets.assembly import forcing, powers
 from heatnets.derivatives import gradient
 from heatnets.errors import NumericalError
 from heatnets.features import Feature
@@ -22,7 +22,7 @@ from heatnets.tiles import Workshop, contract
 
 
 class Solution:
-    """ũ(t, x) = Σ_j w_j φ_j(t, x), from `hn.solve`.
+    """ũ(t, x) = Σ_j w_j φ_j(t, x), from `hn.solve`; with a time degree K, w_j = Σ_k w_jk t^k.
 
     Call it with one time and point, () and (dim,), or with many, (n,) and (n, dim); one of the two may stay single.
     Values are NumPy float64, of shape () or (n,). Points are streamed through in tiles: n may be large.
@@ -30,22 +30,23 @@ class Solution:
 
     problem: Problem
     stats: Mapping[str, Any]
-    weights: tuple[np.ndarray, ...]  # of the initial features and of the source features
+    weights: tuple[np.ndarray, ...]  # of each block of features, initial ones first: shape (M,), or (M, K + 1) with a time degree
 
     def __init__(
         self,
         problem: Problem,
         equation: Equation,
         blocks: list[Feature],
-        weights: Float[Array, " features"],
+        weights: Float[Array, " columns"],
         shop: Workshop,
         stats: dict[str, Any],
     ) -> None:
         self.problem, self.stats = problem, MappingProxyType(stats)
         self._equation, self._shop = equation, shop
         sizes = [len(block.start) for block in blocks]
-        parts = np.split(np.asarray(weights), np.cumsum(sizes)[:-1])
-        self.weights = tuple(parts)
+        degree = stats["time_degree"]
+        parts = np.split(np.asarray(weights).reshape(degree + 1, -1).T, np.cumsum(sizes)[:-1])
+        self.weights = tuple(part if degree else part[:, 0] for part in parts)
         self._blocks = [(block, jax.device_put(w, shop.device)) for block, w in zip(blocks, parts, strict=True) if len(w)]
 
     @in_double
@@ -87,7 +88,8 @@ class Solution:
 
 
 def _value_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
-    return weights @ jax.vmap(lambda f: f.value(equation, t, x))(features)
+    p, _ = powers(t, weights.shape[1] - 1)
+    return (weights @ p) @ jax.vmap(lambda f: f.value(equation, t, x))(features)
 
 
 def _gradient_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
@@ -95,4 +97,6 @@ def _gradient_terms(equation: Equation, features: Feature, weights: Array, t: Ar
 
 
 def _residual_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
-    return weights @ jax.vmap(lambda f: f.residual(equation, t, x))(features)
+    p, dp = powers(t, weights.shape[1] - 1)
+    values, residuals = jax.vmap(lambda f: f.both(equation, t, x))(features)
+    return (weights @ p) @ residuals + (weights @ dp) @ values

@@ -12,8 +12,9 @@ from heatnets.features import Family
 from heatnets.linear import train
 from heatnets.precision import in_double
 from heatnets.problem import Problem
+from heatnets.refine import grow
 from heatnets.regions import Region
-from heatnets.settings import settings
+from heatnets.settings import Growth, settings
 from heatnets.solution import Solution
 from heatnets.tiles import Progress, workshop
 
@@ -23,18 +24,21 @@ def solve(
     problem: Problem,
     *,
     seed: int = 0,
+    seconds: float | None = None,
     memory: int | None = None,
     device: Any = None,
     progress: Progress | None = None,
     family: str | Family = "importance",
     features: tuple[int, int] | None = None,
     directions: str | Design | None = None,
+    antithetic: bool | None = None,
+    time_degree: int | None = None,
     rows: tuple[int, int] | None = None,
     collocation: str | None = None,
     train_region: Region | None = None,
-    enforce: str = "equation",
-    mild_samples: int = 256,
-    solver: str = "svd",
+    enforce: str | None = None,
+    mild_samples: int | None = None,
+    solver: str | None = None,
     rcond: float | None = None,
     ridge: float = 0.0,
     initial_rows: str = "exact",
@@ -76,12 +80,15 @@ def solve(
     if not isinstance(problem, Problem):
         raise InputError(f"`problem` must be a hn.Problem; got {describe(problem)}.")
     chosen = settings(
-        problem, seed=seed, family=family, features=features, directions=directions, rows=rows, collocation=collocation,
+        problem, seed=seed, seconds=seconds, family=family, features=features, directions=directions, antithetic=antithetic,
+        time_degree=time_degree, rows=rows, collocation=collocation,
         train_region=train_region, enforce=enforce, mild_samples=mild_samples, solver=solver, rcond=rcond, ridge=ridge,
         initial_rows=initial_rows, initial_weight=initial_weight,
     )  # fmt: skip
     shop = workshop(device, memory, progress)
     with jax.default_device(shop.device):
+        if isinstance(chosen, Growth):
+            return grow(problem, chosen, shop, Notes())
         return train(problem, chosen, shop, Notes())
 
 
@@ -94,6 +101,8 @@ def paper(M0: int, M1: int, N: int, N_ic: int) -> dict[str, Any]:
         "family": "importance",
         "features": (sizes[0], sizes[1]),
         "directions": "gaussian",
+        "antithetic": False,
+        "time_degree": 0,
         "rows": (sizes[2], sizes[3]),
         "collocation": "uniform",
         "enforce": "equation",

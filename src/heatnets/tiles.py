@@ -97,32 +97,38 @@ def _bytes(size: int) -> str:
 
 
 def matrix(
-    entry: Callable[..., Array],
+    entry: Callable[..., PyTree],
     blocks: list[Any],
     context: PyTree,
     points: tuple[np.ndarray, ...],
     floats: int,
     shop: Workshop,
     phase: str,
-) -> Float[Array, "points features"]:
+    strip: int | None = None,
+) -> PyTree:
     """entry(context, feature, *point) for all points and all features of all blocks, as one matrix on the device.
 
-    `floats` is what one entry may hold in intermediates; `context` is traced, `entry` is a function of module level.
+    `floats` is what one entry may hold in intermediates; `context` is traced, `entry` is a function of module level. Where
+    an entry is a tuple of numbers, so is the result of matrices. `strip` bounds the points per compiled call: calls of one
+    strip and one block size compile once whatever the numbers of points and blocks are.
     """
     sizes = [_length(block) for block in blocks]
     rows = len(points[0])
-    result = jnp.zeros((rows, sum(sizes)))
+    result: PyTree = None
     column = 0
     for block, size in zip(blocks, sizes, strict=True):
         if size == 0:
             continue
-        strip, tile = _cut(size, floats, points, shop)
-        strip = min(strip, rows)
-        for start in _starts(rows, strip):
-            here = tuple(jnp.asarray(p[start : start + strip]) for p in points)
-            result = _place(result, _strip(entry, block, context, here, tile), start, column)
-            result.block_until_ready()
-            shop.progress(phase, column * rows + (start + strip) * size, rows * sum(sizes))
+        most, tile = _cut(size, floats, points, shop)
+        height = min(most, rows, strip or rows)
+        for start in _starts(rows, height):
+            here = tuple(jnp.asarray(p[start : start + height]) for p in points)
+            piece = _strip(entry, block, context, here, tile)
+            if result is None:
+                result = jax.tree.map(lambda _: jnp.zeros((rows, sum(sizes))), piece)
+            result = _place(result, piece, start, column)
+            jax.block_until_ready(result)
+            shop.progress(phase, column * rows + (start + height) * size, rows * sum(sizes))
         column += size
     return result
 
@@ -198,21 +204,21 @@ def _tiled(size: int, tile: int) -> Array:
 
 
 @partial(jax.jit, donate_argnums=0)
-def _place(result: Array, strip: Array, row: int, column: int) -> Array:
-    return jax.lax.dynamic_update_slice(result, strip, (row, column))
+def _place(result: PyTree, strip: PyTree, row: int, column: int) -> PyTree:
+    return jax.tree.map(lambda whole, piece: jax.lax.dynamic_update_slice(whole, piece, (row, column)), result, strip)
 
 
 @eqx.filter_jit
-def _strip(entry: Callable[..., Array], block: Any, context: PyTree, points: tuple[Array, ...], tile: int) -> Array:
+def _strip(entry: Callable[..., PyTree], block: Any, context: PyTree, points: tuple[Array, ...], tile: int) -> PyTree:
     size = _length(block)
 
-    def one_tile(index: Array) -> Array:
+    def one_tile(index: Array) -> PyTree:
         features = jax.tree.map(lambda a: a[index], block)
         over_features = jax.vmap(partial(entry, context), in_axes=(0, *[None] * len(points)))
         return jax.vmap(over_features, in_axes=(None, *[0] * len(points)))(features, *points)
 
     strips = jax.lax.map(one_tile, _tiled(size, tile))
-    return jnp.moveaxis(strips, 0, 1).reshape(strips.shape[1], -1)[:, :size]
+    return jax.tree.map(lambda s: jnp.moveaxis(s, 0, 1).reshape(s.shape[1], -1)[:, :size], strips)
 
 
 @eqx.filter_jit
@@ -221,7 +227,8 @@ def _sum(
 ) -> PyTree:
     def one_block(block: Any, weights: Array) -> PyTree:
         index = _tiled(len(weights), min(tile, len(weights)))
-        padded = jnp.pad(weights, (0, index.size - len(weights))).reshape(index.shape)
+        beyond = [(0, index.size - len(weights)), *[(0, 0)] * (weights.ndim - 1)]
+        padded = jnp.pad(weights, beyond).reshape(*index.shape, *weights.shape[1:])
 
         def one_tile(index: Array, weights: Array) -> PyTree:
             features = jax.tree.map(lambda a: a[index], block)

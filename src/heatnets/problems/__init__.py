@@ -8,13 +8,27 @@ from typing import Any
 
 from heatnets.errors import InputError
 from heatnets.problem import Problem
-from heatnets.problems import paper
+from heatnets.problems import paper, structures
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
     "forced-sine": paper.forced_sine,
     "product-of-sines": paper.product_of_sines,
     "oscillating": paper.oscillating,
     "nonseparable": paper.nonseparable,
+    "radial-gaussian": structures.radial_gaussian,
+    "ridge": structures.ridge,
+    "smooth-basket": structures.smooth_basket,
+    "neighbour-products": structures.neighbour_products,
+    "quadratic-form": structures.quadratic_form,
+    "sine-network": structures.sine_network,
+    "product-of-cosines": structures.product_of_cosines,
+    "polynomial": structures.polynomial,
+    "constant": structures.constant,
+    "kinked-ridge": structures.kinked_ridge,
+    "moving-ridge": structures.moving_ridge,
+    "forced-radial": structures.forced_radial,
+    "forced-ridge": structures.forced_ridge,
+    "forced-network": structures.forced_network,
 }
 
 

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets.errors import count, positive
 from heatnets.function import Function
 from heatnets.problem import Problem
 from heatnets.problems import elementary
+from heatnets.problems.parameters import dimension, number
 from heatnets.regions import Box
 
 TRAIN_REGION = Box(-np.pi, np.pi)  # where the paper trains Examples 2 and 3 and the 1-D example; it tests on half of it
@@ -32,15 +32,6 @@ def _with(closed_form: bool, f: Callable[..., Any], laplacian: Callable[..., Any
     return Function(f, laplacian=laplacian if closed_form else None)
 
 
-def _dim(dim: Any) -> int:
-    return count("dim", dim, 1, "It is the number of space coordinates.")
-
-
-def _number(name: str, value: Any) -> np.ndarray:
-    """A positive parameter as an array, so that JAX traces it."""
-    return np.asarray(positive(name, value, "It is a parameter of the problem."))
-
-
 class SineSum(eqx.Module):
     """S_k(x) = Σ_i c_i sin(k x_i) / √(Σ c_i²)."""
 
@@ -50,7 +41,7 @@ class SineSum(eqx.Module):
 
     def __init__(self, dim: int, wavenumber: float, closed_form: bool) -> None:
         self.amplitudes = np.full(dim, 1 / np.sqrt(dim))
-        self.wavenumber = _number("wavenumber", wavenumber)
+        self.wavenumber = number("wavenumber", wavenumber)
         self.maths = elementary if closed_form else jnp
 
     def __call__(self, x: Vector) -> Scalar:
@@ -94,8 +85,8 @@ def oscillating(
     dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, wavenumber: float = 2.0, closed_form: bool = True
 ) -> Problem:
     """Example 2: u = (t + e^{-t}) S_k(x), k = 2, wanted on [-π/2, π/2]^d. Additive, and u0 is an eigenfunction: easy."""
-    shape = SineSum(_dim(dim), wavenumber, closed_form)
-    source = OscillatingSource(shape, _number("diffusion", diffusion))
+    shape = SineSum(dimension(dim), wavenumber, closed_form)
+    source = OscillatingSource(shape, number("diffusion", diffusion))
     return Problem(
         dim=dim,
         horizon=horizon,
@@ -137,12 +128,12 @@ def product_of_sines(dim: int = 5, horizon: float = 0.05, diffusion: float = 1.0
     """Example 1: u0 = Π sin(πx_i), no source, wanted on [-1, 1]^d (the paper does not name its region)."""
     shape = SineProduct(elementary if closed_form else jnp)
     return Problem(
-        dim=_dim(dim),
+        dim=dimension(dim),
         horizon=horizon,
         diffusion=diffusion,
         initial=_with(closed_form, shape, shape.laplacian),
         region=Box(-1.0, 1.0),
-        exact=SineProductSolution(_number("diffusion", diffusion)),
+        exact=SineProductSolution(number("diffusion", diffusion)),
     )
 
 
@@ -209,10 +200,10 @@ def nonseparable(
     closed_form: bool = True,
 ) -> Problem:
     """Example 3: u = g S_2 + α t² e^{-t/3} exp(-βt|x|²/d) S_3, wanted on [-π/2, π/2]^d. The paper gives no α and β; 1 here."""
-    n = _dim(dim)
+    n = dimension(dim)
     slow = SineSum(n, 2.0, closed_form)
-    solution = NonseparableSolution(slow, SineSum(n, 3.0, closed_form), _number("alpha", alpha), _number("beta", beta))
-    source = NonseparableSource(solution, _number("diffusion", diffusion))
+    solution = NonseparableSolution(slow, SineSum(n, 3.0, closed_form), number("alpha", alpha), number("beta", beta))
+    source = NonseparableSource(solution, number("diffusion", diffusion))
     return Problem(
         dim=n,
         horizon=horizon,

@@ -1,0 +1,18 @@
+"""Checks of the named problems' parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from heatnets.errors import count, positive
+
+
+def dimension(dim: Any) -> int:
+    return count("dim", dim, 1, "It is the number of space coordinates.")
+
+
+def number(name: str, value: Any) -> np.ndarray:
+    """A positive parameter as an array, so that JAX traces it."""
+    return np.asarray(positive(name, value, "It is a parameter of the problem."))
