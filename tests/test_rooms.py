@@ -17,8 +17,8 @@ ORDER = [
     "function", "regions", "problem",
     "derivatives", "transitions", "operators",
     "directions", "features", "collocation",
-    "tiles", "assembly", "least_squares", "montecarlo",
-    "settings", "solution", "accuracy", "linear", "solving",
+    "tiles", "smoothness", "assembly", "least_squares", "montecarlo", "certificate",
+    "settings", "solution", "accuracy", "linear", "refine", "mild", "solving",
     "problems", "plots", "cli", "__main__",
 ]  # fmt: skip
 

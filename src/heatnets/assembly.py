@@ -63,10 +63,16 @@ def both_rows(
 
 
 def value_rows(
-    equation: Equation, blocks: list[Feature], points: Points, shop: Workshop, phase: str, degree: int = 0
+    equation: Equation,
+    blocks: list[Feature],
+    points: Points,
+    shop: Workshop,
+    phase: str,
+    degree: int = 0,
+    strip: int | None = None,
 ) -> Float[Array, "rows columns"]:
     """t^k φ_j(t_k, x_k)."""
-    values = _finite(matrix(_value_entry, blocks, equation, points, 4 * points[1].shape[1], shop, phase), points)
+    values = _finite(matrix(_value_entry, blocks, equation, points, 4 * points[1].shape[1], shop, phase, strip), points)
     return value_columns(values, points[0], degree)
 
 

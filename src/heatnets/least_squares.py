@@ -54,7 +54,7 @@ def solve(
     solver: str,
     rcond: float | None,
     ridge: float,
-    condition: Float[Array, " features"] | None = None,
+    condition: Float[Array, " features"] | np.ndarray | None = None,
 ) -> Fit:
     """The least-squares solution by a named solver; with `condition` c, among the w with c·w = 1."""
     with _lapack_threads(min(A.shape)):
@@ -115,6 +115,32 @@ def _turn(xp: Any, A: Array, b: Array, condition: Array) -> tuple[Array, Array, 
 def _turn_back(xp: Any, v: Array, weights: Array, first: Array) -> Array:
     y = xp.concatenate([xp.reshape(first, (1,)), weights])
     return y - 2 * v * (v @ y)
+
+
+def near(A: np.ndarray, b: np.ndarray, prior: np.ndarray, condition: np.ndarray | None) -> tuple[np.ndarray, float, float]:
+    """min |A w - b|² + λ |w - prior|² for noisy b, with condition·w kept; λ by generalised cross-validation.
+
+    Returns the weights, λ, and the degrees of freedom spent. λ = ∞, the prior itself, is among the candidates.
+    """
+    gap = b - A @ prior
+    with _lapack_threads(min(A.shape)):
+        mirror = None
+        if condition is not None:
+            A, _, _, mirror = _turn(A, gap, condition)
+        U, s, Vt = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
+    along = U.T @ gap
+    rest = float(gap @ gap - along @ along)
+    best: tuple[float, float, np.ndarray] = (float(gap @ gap) / len(gap), np.inf, np.zeros_like(s))
+    for size in s[0] ** 2 * 10.0 ** np.arange(-14, 3, 0.5):
+        damp = s**2 / (s**2 + size)
+        misfit = max(rest, 0.0) + float(np.sum(((1 - damp) * along) ** 2))
+        score = misfit * len(gap) / (len(gap) - damp.sum()) ** 2
+        if score < best[0]:
+            best = score, float(size), damp
+    change = Vt.T @ (best[2] * along / np.where(s > 0, s, 1.0))
+    if mirror is not None:
+        change = _turn_back(mirror, change, np.zeros(()))
+    return prior + change, best[1], float(best[2].sum())
 
 
 def _svd(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:

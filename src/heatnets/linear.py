@@ -34,7 +34,7 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         # 1, 2  Sample and freeze the features φ = [φ⁰ φ¹].
         blocks = settings.family.draw(problem, counts, settings.design, settings.seed, settings.antithetic)
         for caution in settings.family.cautions(problem, counts, settings.enforce, settings.collocation):
-            notes.warn(caution, stacklevel=4)
+            notes.warn(caution, stacklevel=5)
         # 3  Training points (t_k, x_k) in (0, T] x region, some to be held out, and x_l for the initial condition.
         points, n = _place(problem, settings)
         start = settings.train_region.sample(streams.generator(settings.seed, "initial rows"), settings.rows[1], problem.dim)
@@ -55,7 +55,7 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         fit = least_squares.solve(*stacked, settings.solver, settings.rcond, settings.ridge, condition)
         shop.progress("least squares", 1, 1)
     for note in fit.notes:
-        notes.warn(note, stacklevel=4)
+        notes.warn(note, stacklevel=5)
     with clock.phase("check"):
         scale = _scale(problem, data, b, points, settings.enforce, shop)
         train_misfit, held_misfit = (float(_misfit(*rows, fit.weights)) / scale for rows in ((A, b), (held_A, held_b)))
@@ -81,13 +81,13 @@ def _judge(train_misfit: float, held_misfit: float, settings: Settings, notes: N
         notes.warn(
             f"not solved: rows held out are missed by {held_misfit:.2g} of their size (those trained on by {train_misfit:.2g}). Take more features, "
             "more rows, or a smaller train_region; data that are not smooth, or grow too fast at infinity, cannot be met at all.",
-            stacklevel=5,
+            stacklevel=6,
         )
     elif settings.enforce == "mild" and held_misfit > 2 * train_misfit:
         notes.warn(
             f"mild rows are fitted down to their noise: misfit {train_misfit:.2g} where trained, {held_misfit:.2g} where held out. "
             "Take ten rows or more per feature, more mild_samples, or a larger rcond.",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
@@ -101,7 +101,7 @@ def _check_memory(problem: Problem, settings: Settings, counts: tuple[int, int],
 
 def _counts(problem: Problem, settings: Settings, notes: Notes) -> tuple[int, int]:
     if problem.source is None and settings.features[1]:
-        notes.warn(f"there is no source: the {settings.features[1]} source features are left out", stacklevel=5)
+        notes.warn(f"there is no source: the {settings.features[1]} source features are left out", stacklevel=6)
         return settings.features[0], 0
     if problem.source is not None and not settings.features[1]:
         notes.warn("the source has no features of its own: `features` has M1 = 0", stacklevel=5)
@@ -124,7 +124,7 @@ def _rows(
     if settings.enforce == "equation":
         return residual_rows(data, blocks, points, shop, settings.time_degree), jnp.asarray(forcing(data, points, shop))
     # Mild rows: the network equals an unbiased sample of the mild solution at each point.
-    sample = montecarlo.mild_samples(problem, *points, settings.mild_samples, settings.seed, shop)
+    sample = montecarlo.mild_samples(problem, *points, settings.mild_samples, settings.seed, shop).value
     return value_rows(data, blocks, points, shop, "mild rows", settings.time_degree), jnp.asarray(sample)
 
 

@@ -10,6 +10,7 @@ They know nothing of networks, and so are the independent judge of one.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -77,9 +78,19 @@ def importance(
     return _run(_importance_terms, problem, t, x, samples, confidence, seed, "monte carlo", shop, ())
 
 
-def mild_samples(problem: Problem, t: np.ndarray, x: np.ndarray, samples: int, seed: int, shop: Workshop) -> np.ndarray:
-    """Unbiased samples of u(t, x) for mild rows, from a stream that no judge of the fit draws from."""
-    return _run(_importance_terms, problem, t, x, samples, 0.95, seed, "mild rows", shop, ()).value
+def mild_samples(
+    problem: Problem,
+    t: np.ndarray,
+    x: np.ndarray,
+    samples: int,
+    seed: int,
+    shop: Workshop,
+    stream: str = "",
+    paired: bool = False,
+) -> Estimate:
+    """Unbiased samples of u(t, x) for mild rows, in antithetic pairs or not, from a stream that no other judge draws from."""
+    terms = _paired_terms if paired else _importance_terms
+    return _run(terms, problem, t, x, samples, 0.95, seed, f"mild rows{stream}", shop, ())
 
 
 @in_double
@@ -181,18 +192,30 @@ def _moments(sample: Any, samples: Array, weights: Array, centre: Array) -> tupl
     return jnp.sum(weights * v), jnp.sum(weights * v**2), jnp.sum(weights * forces)
 
 
-def _importance_terms(context: Any, samples: Array, weights: Array, index: Array, t: Array, x: Array) -> tuple[Array, ...]:
+def _importance_sample(equation: Equation, key: Array, t: Array, x: Array, signs: tuple[float, ...]) -> Array:
+    """u0 + t F at random ends of paths, averaged over the signs of the noise."""
+    first, second, third = jax.random.split(key, 3)
+    eta, xi, r = jax.random.normal(first, x.shape), jax.random.normal(second, x.shape), jax.random.uniform(third)
+    one = [
+        equation.initial(equation.flow(t, x, s * eta)) + t * equation.forcing(r * t, equation.flow((1 - r) * t, x, s * xi))
+        for s in signs
+    ]
+    return sum(one, jnp.zeros(())) / len(one)
+
+
+def _importance_terms(
+    context: Any, samples: Array, weights: Array, index: Array, t: Array, x: Array, signs: tuple[float, ...] = (1.0,)
+) -> tuple[Array, ...]:
     equation, key = context
     key = jax.random.fold_in(key, index)
 
     def sample(j: Array) -> tuple[Array, Array]:
-        first, second, third = jax.random.split(jax.random.fold_in(key, j), 3)
-        value = equation.initial(equation.flow(t, x, jax.random.normal(first, x.shape)))
-        r = jax.random.uniform(third)
-        force = equation.forcing(r * t, equation.flow((1 - r) * t, x, jax.random.normal(second, x.shape)))
-        return value + t * force, jnp.zeros(())
+        return _importance_sample(equation, jax.random.fold_in(key, j), t, x, signs), jnp.zeros(())
 
     return _moments(sample, samples, weights, _centre(equation, t, x))
+
+
+_paired_terms = partial(_importance_terms, signs=(1.0, -1.0))
 
 
 def _transformed_terms(context: Any, samples: Array, weights: Array, index: Array, t: Array, x: Array) -> tuple[Array, ...]:

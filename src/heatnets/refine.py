@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from heatnets import certificate, least_squares, streams
 from heatnets.assembly import Points, both_rows, forcing, residual_columns, value_columns
@@ -36,6 +35,7 @@ DEGREES = (0, 1, 3)  # of the weights in time
 _BLOCK, _STRIP = 16, 256  # features and rows per compiled call
 _ROWS_PER_FEATURE = 8  # two per column at the highest degree
 _JUDGES, _SAMPLES = 64, 7  # points at which errors are estimated, and samples on paths from each
+_ON_DEVICE = 2**24  # entries from which a system is factored on a GPU: below, compiling for its shape takes longer than LAPACK
 _RESOLVED = 1e-11  # an estimated error that no user can tell from rounding: growing stops
 _STALLED = 0.8  # a round that leaves more than this part of the error, twice in a row, ends the growth
 
@@ -60,48 +60,78 @@ class Round(NamedTuple):
 class Fit(NamedTuple):
     """Weights of some columns of the dictionary, and the error they are estimated to leave."""
 
-    columns: np.ndarray  # of the dictionary
+    features: int  # of the dictionary at that time
+    rows: int
     degree: int
     solved: least_squares.Fit
     error: float  # relative, on the safe side
-    misfit: float  # of the judges' rows, relative
+    trained: float  # root mean square misfit of the rows, relative to the source (to u/T where there is none)
+    judged: float  # the same of the judges' rows
 
 
 @dataclass
 class Table:
-    """φ and (∂_t - DΔ) φ of a growing list of features at a growing list of points: nothing is computed twice."""
+    """φ and (∂_t - DΔ) φ of a growing list of features at a growing list of points: nothing is computed twice.
+
+    Kept as NumPy arrays on any device: shapes change in every round, and NumPy compiles nothing.
+    """
 
     data: Equation
     shop: Workshop
     points: Points
     blocks: list[Feature] = field(default_factory=list)
-    values: Any = None
-    residuals: Any = None
-    forcing: Any = None
+    values: np.ndarray = field(init=False)
+    residuals: np.ndarray = field(init=False)
+    forcing: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
-        self.values = self.residuals = self._xp.zeros((len(self.points[0]), 0))
-        self.forcing = self._xp.asarray(forcing(self.data, self.points, self.shop))
-
-    @property
-    def _xp(self) -> Any:
-        """NumPy on a CPU: linear algebra there compiles nothing, and shapes change in every round."""
-        return np if self.shop.device.platform == "cpu" else jnp
+        self.values = self.residuals = np.zeros((len(self.points[0]), 0))
+        self.forcing = np.asarray(forcing(self.data, self.points, self.shop))
 
     def _entries(self, blocks: list[Feature], points: Points, phase: str) -> tuple[Any, ...]:
-        return tuple(self._xp.asarray(e) for e in both_rows(self.data, blocks, points, self.shop, phase, _STRIP))
+        return tuple(np.asarray(e) for e in both_rows(self.data, blocks, points, self.shop, phase, _STRIP))
 
     def add_features(self, blocks: list[Feature], phase: str) -> None:
         new = self._entries(blocks, self.points, phase)
         old = (self.values, self.residuals)
-        self.values, self.residuals = (self._xp.concatenate(p, axis=1) for p in zip(old, new, strict=True))
+        self.values, self.residuals = (np.concatenate(p, axis=1) for p in zip(old, new, strict=True))
         self.blocks = self.blocks + blocks
 
     def add_points(self, points: Points, phase: str) -> None:
-        new = (*self._entries(self.blocks, points, phase), self._xp.asarray(forcing(self.data, points, self.shop)))
+        new = (*self._entries(self.blocks, points, phase), np.asarray(forcing(self.data, points, self.shop)))
         old = (self.values, self.residuals, self.forcing)
-        self.values, self.residuals, self.forcing = (self._xp.concatenate(p) for p in zip(old, new, strict=True))
+        self.values, self.residuals, self.forcing = (np.concatenate(p) for p in zip(old, new, strict=True))
         self.points = (np.concatenate([self.points[0], points[0]]), np.concatenate([self.points[1], points[1]]))
+
+
+class Judges:
+    """Points of the region and samples on paths from them, where fits are judged by the error equation."""
+
+    def __init__(self, problem: Problem, data: Equation, shop: Workshop, seed: int, stream: str) -> None:
+        self.problem, self.paths = problem, certificate.paths(problem, _JUDGES, _SAMPLES, seed, stream)
+        s, y = self.paths.s.reshape(-1), self.paths.y.reshape(-1, problem.dim)
+        self.table = Table(data, shop, (np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])))
+
+    def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:
+        """The relative error of a fit, on the safe side; its relative residual; and what residuals are relative to."""
+        n, table = self.paths.s.size, self.table
+        t, force = table.points[0], table.forcing[:n]
+        A = residual_columns(table.values[:n, columns], table.residuals[:n, columns], t[:n], degree)
+        V = value_columns(table.values[n:, columns], t[n:], degree)
+        residual, value, terms = force - A @ weights, V @ weights, np.abs(V) @ np.abs(weights)
+        square = certificate.mean_square(self.paths.weight * residual.reshape(self.paths.weight.shape))
+        scale, rounding = _rms(value) or 1.0, EPS * _rms(terms)
+        size = max(_rms(force), scale / self.problem.horizon)
+        return float(np.hypot(square.root, rounding)) / scale, _rms(residual) / size, size
+
+
+def _rms(values: Any) -> float:
+    return float(np.sqrt(np.mean(np.asarray(values) ** 2)))
+
+
+def kinds(problem: Problem) -> list[int]:
+    """The kinds of features that a problem has any use for: 0 from the initial condition, 1 from the source."""
+    return [kind for kind, used in enumerate((not problem.starts_at_zero, problem.source is not None)) if used] or [0]
 
 
 class Dictionary:
@@ -109,15 +139,13 @@ class Dictionary:
 
     def __init__(self, problem: Problem, settings: Growth, data: Equation, shop: Workshop) -> None:
         self.problem, self.settings, self.shop = problem, settings, shop
-        self.kinds = [k for k, used in enumerate((not problem.starts_at_zero, problem.source is not None)) if used] or [0]
+        self.kinds = kinds(problem)
         self.designs = settings.designs
         self.sizes = dict.fromkeys((d.name for d in self.designs), 0)  # features of each kind
         # What each column is: its kind, the number of its design, its place in the design's sequence.
         self.kind, self.design, self.rank = (np.zeros(0, int) for _ in range(3))
         self.rows = Table(data, shop, self._points(0, _STRIP))
-        self.paths = certificate.paths(problem, _JUDGES, _SAMPLES, settings.seed, "judges")
-        s, y = self.paths.s.reshape(-1), self.paths.y.reshape(-1, problem.dim)
-        self.judges = Table(data, shop, (np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])))
+        self.judges = Judges(problem, data, shop, settings.seed, "judges")
 
     def _points(self, first: int, last: int) -> Points:
         """Training points, a strip at a time from a stream of its own: a longer list begins with the shorter one."""
@@ -146,9 +174,7 @@ class Dictionary:
             if size == old:
                 continue
             counts = (size if 0 in self.kinds else 0, size if 1 in self.kinds else 0)
-            drawn = self.settings.family.draw(
-                self.problem, counts, design, self.settings.seed, self.settings.antithetic
-            )
+            drawn = self.settings.family.draw(self.problem, counts, design, self.settings.seed, self.settings.antithetic)
             for kind in self.kinds:
                 for start in range(old, size, _BLOCK):
                     new.append(jax.tree.map(lambda a, i=start: a[i : i + _BLOCK], drawn[kind]))
@@ -156,7 +182,7 @@ class Dictionary:
                 self.kind = np.append(self.kind, np.full(added, kind))
                 self.design = np.append(self.design, np.full(added, number))
                 self.rank = np.append(self.rank, np.arange(old, size))
-        self.judges.add_features(new, phase)
+        self.judges.table.add_features(new, phase)
         self.rows.add_features(new, phase)
         have = len(self.rows.points[0])
         if rows > have:
@@ -168,7 +194,7 @@ class Dictionary:
         sizes, rows = self.planned(growing)
         M, N = len(self.kind), len(self.rows.points[0])
         new = sum(sizes.values()) * len(self.kinds)
-        return new * rows - M * N + (new - M) * len(self.judges.points[0])
+        return new * rows - M * N + (new - M) * len(self.judges.table.points[0])
 
     def bytes(self, growing: list[str]) -> int:
         """Memory the next round would take: both kinds of entries, and the system at the highest degree with its copies."""
@@ -187,25 +213,20 @@ class Dictionary:
 
     def solve(self, columns: np.ndarray, degree: int) -> Fit:
         """Weights of some columns, and their error by the error equation."""
-        table, judges = self.rows, self.judges
+        table = self.rows
         A = residual_columns(table.values[:, columns], table.residuals[:, columns], table.points[0], degree)
         condition = None
         if 0 in self.kinds:
             start = (self.kind[columns] == 0).astype(float)  # φ_j(0, ·) = u0 for features from u0, zero for the others
             condition = np.concatenate([start, np.zeros(degree * len(columns))])
-        solved = least_squares.solve(A, table.forcing, self.settings.solver, self.settings.rcond, 0.0, condition)
-        n = self.paths.s.size
-        t = judges.points[0]
-        B = residual_columns(judges.values[:n, columns], judges.residuals[:n, columns], t[:n], degree)
-        V = value_columns(judges.values[n:, columns], t[n:], degree)
-        residual = np.asarray(judges.forcing[:n] - B @ solved.weights)
-        value, terms = np.asarray(V @ solved.weights), np.asarray(abs(V) @ abs(solved.weights))
-        square = certificate.mean_square(self.paths.weight * residual.reshape(self.paths.weight.shape))
-        scale = float(np.sqrt(np.mean(value**2))) or 1.0
-        rounding = EPS * float(np.sqrt(np.mean(terms**2)))
-        size = float(np.sqrt(np.mean(np.asarray(judges.forcing[:n]) ** 2))) or scale / self.problem.horizon
-        misfit = float(np.sqrt(np.mean(residual**2))) / size
-        return Fit(columns, degree, solved, float(np.hypot(square.root, rounding)) / scale, misfit)
+        b: Any = table.forcing
+        if self.shop.device.platform != "cpu" and A.size > _ON_DEVICE:
+            A, b = jnp.asarray(A), jnp.asarray(b)
+        solved = least_squares.solve(A, b, self.settings.solver, self.settings.rcond, 0.0, condition)
+        weights = np.asarray(solved.weights)
+        error, judged, size = self.judges.error(weights, columns, degree)
+        trained = _rms(A @ solved.weights - b) / size
+        return Fit(len(columns), len(table.points[0]), degree, solved, error, trained, judged)
 
 
 def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> Solution:
@@ -249,10 +270,16 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         if not fits(growing):
             break
         if dictionary.bytes(growing) > shop.memory:
-            notes.warn(f"growth ended at {sum(dictionary.counts)} features: the next round would not fit into `memory`", 4)
+            notes.warn(f"growth ended at {sum(dictionary.counts)} features: the next round would not fit into `memory`", 5)
             break
     assert best is not None
-    return _solution(problem, settings, dictionary, best, history, clock, skipped, shop, notes)
+    with clock.phase("check"):
+        # The judges chose the best of many fits, so that their verdict on it flatters: others have the last word.
+        others = Judges(problem, data, shop, settings.seed, "last judges")
+        others.table.add_features(dictionary.rows.blocks[: best.features // _BLOCK], "last judges")
+        error, judged, _ = others.error(np.asarray(best.solved.weights), np.arange(best.features), best.degree)
+        best = best._replace(error=error, judged=judged)
+    return _network(problem, settings, dictionary, best, history, clock, skipped, shop, notes)
 
 
 def _choose(dictionary: Dictionary, degree: int, growing: list[str]) -> list[str]:
@@ -279,7 +306,7 @@ def _choose(dictionary: Dictionary, degree: int, growing: list[str]) -> list[str
     return makes[least] if 2 * promised[least] < promised[0] else growing
 
 
-def _solution(
+def _network(
     problem: Problem,
     settings: Growth,
     dictionary: Dictionary,
@@ -290,35 +317,46 @@ def _solution(
     shop: Workshop,
     notes: Notes,
 ) -> Solution:
-    """The network of one fit: its features sorted by kind, initial ones first."""
-    M = len(fit.columns)
-    everything = [jax.tree.map(lambda *a: jnp.concatenate(a), *_of_kind(dictionary, fit, k)) for k in dictionary.kinds]
-    order = np.argsort(dictionary.kind[fit.columns], kind="stable")
-    weights = np.asarray(fit.solved.weights).reshape(fit.degree + 1, M)[:, order].reshape(-1)
-    for note in fit.solved.notes:
-        if "left out" not in note:  # zero columns are no news in a dictionary
-            notes.warn(note, 4)
-    if fit.error > 0.1:
-        notes.warn(
-            f"not solved: the error is estimated at {fit.error:.2g} of the solution's size. Give more `seconds`, or a smaller "
-            "region or horizon; data that are not smooth, or grow too fast at infinity, cannot be met at all.",
-            stacklevel=4,
-        )
-    counts = tuple(int(np.sum(dictionary.kind[fit.columns] == k)) for k in (0, 1))
-    return Solution(problem, dictionary.rows.data, everything, jnp.asarray(weights), shop, stats={
-        "family": settings.family.name, "features": counts, "rows": (len(dictionary.rows.points[0]), 0),
-        "design": " + ".join(d.name for d in dictionary.designs), "antithetic": settings.antithetic, "time_degree": fit.degree,
-        "collocation": settings.collocation, "enforce": "equation",
-        "solver": fit.solved.solver, "rcond": fit.solved.rcond, "rank": fit.solved.rank, "condition": fit.solved.condition, "ridge": 0.0,
-        "initial_rows": "exact", "initial_weight": None,
-        "residual_train": None, "residual_held_out": fit.misfit,
+    """The network of one fit, its features sorted by kind."""
+    kind, blocks = dictionary.kind[: fit.features], dictionary.rows.blocks[: fit.features // _BLOCK]
+    by_kind = [[b for i, b in enumerate(blocks) if kind[i * _BLOCK] == k] for k in dictionary.kinds]
+    whole = [jax.tree.map(lambda *parts: jnp.concatenate(parts), *some) for some in by_kind]
+    weights = np.asarray(fit.solved.weights).reshape(fit.degree + 1, -1)[:, np.argsort(kind, kind="stable")]
+    solved = fit.solved
+    for note in solved.notes:
+        if "left out" not in note:  # columns of zeros are no news in a dictionary
+            notes.warn(note, 6)
+    return network(problem, settings, shop, notes, clock, history, fit.error, dictionary.rows.data, whole, weights.reshape(-1), {
+        "features": (int(np.sum(kind == 0)), int(np.sum(kind == 1))), "rows": (fit.rows, 0), "time_degree": fit.degree, "enforce": "equation",
+        "solver": solved.solver, "rcond": solved.rcond, "rank": solved.rank, "condition": solved.condition, "ridge": 0.0,
+        "residual_train": fit.trained, "residual_held_out": fit.judged,
         "laplacian": dictionary.rows.data.rungs, "laplacian_skipped": skipped,
-        "seconds": MappingProxyType(clock.seconds), "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
-        "estimated_error": fit.error, "tolerance_met": None, "history": tuple(history), "warnings": (*problem.warnings, *notes.texts),
     })  # fmt: skip
 
 
-def _of_kind(dictionary: Dictionary, fit: Fit, kind: int) -> list[Feature]:
-    """The blocks of one kind that a fit uses (fits use whole blocks)."""
-    used = set(fit.columns // _BLOCK)
-    return [b for i, b in enumerate(dictionary.rows.blocks) if i in used and dictionary.kind[i * _BLOCK] == kind]
+def network(
+    problem: Problem,
+    settings: Growth,
+    shop: Workshop,
+    notes: Notes,
+    clock: Clock,
+    history: list[Round],
+    error: float,
+    data: Equation,
+    blocks: list[Feature],
+    weights: np.ndarray,
+    facts: dict[str, Any],
+) -> Solution:
+    """What a growth ended with, as a `Solution`; `facts` are the stats that depend on how its weights were found."""
+    if error > 0.1:
+        notes.warn(
+            f"not solved: the error is estimated at {error:.2g} of the solution's size. Give more `seconds`, or a smaller region or "
+            "horizon; data that grow too fast at infinity cannot be met at all.",
+            stacklevel=6,
+        )
+    return Solution(problem, data, blocks, jnp.asarray(weights), shop, stats={
+        "family": settings.family.name, "design": " + ".join(d.name for d in settings.designs), "antithetic": settings.antithetic,
+        "collocation": settings.collocation, "initial_rows": "exact", "initial_weight": None, **facts,
+        "seconds": MappingProxyType(clock.seconds), "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
+        "estimated_error": error, "tolerance_met": None, "history": tuple(history), "warnings": (*problem.warnings, *notes.texts),
+    })  # fmt: skip

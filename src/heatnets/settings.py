@@ -95,7 +95,9 @@ def settings(
                 "or the paper's choices, hn.solve(problem, **hn.paper(4000, 6000, 15000, 3000)). Without `features` sizes are chosen for you."
             )
     elif seconds is not None:
-        raise InputError("`seconds` is the budget for choosing a size; with `features` there is nothing to choose. Leave one out.")
+        raise InputError(
+            "`seconds` is the budget for choosing a size; with `features` there is nothing to choose. Leave one out."
+        )
     kind = _family(family)
     if antithetic is not None and not isinstance(antithetic, bool):
         raise InputError(f"`antithetic` must be True, False or None; got {describe(antithetic)}.")
@@ -103,7 +105,7 @@ def settings(
     if not isinstance(kind, _Importance):
         if grows:
             raise InputError(
-                f"`features` and `rows` must be given with family={kind.name!r}: only family=\"importance\" chooses its size. "
+                f'`features` and `rows` must be given with family={kind.name!r}: only family="importance" chooses its size. '
                 "For example features=(256, 512), rows=(2000, 0)."
             )
         if paired:
@@ -127,12 +129,14 @@ def settings(
     rule = None if enforce is None else choice("enforce", enforce, ("equation", "mild"))
     if grows:
         budget = SECONDS if seconds is None else positive("seconds", seconds, "It is the time the solve may take.")
-        return Growth(
-            kind, designs, paired, degree, placement, region, rule, "qr", cut, budget, streams.check_seed(seed)
-        )
+        return Growth(kind, designs, paired, degree, placement, region, rule, "qr", cut, budget, streams.check_seed(seed))
     counts = pair("features", features, "Write (M0, M1): features from the initial condition and from the source.")
     columns = sum(counts) * (1 + (degree or 0))
-    sizes = pair("rows", (4 * columns, 0) if rows is None else rows, "Write (N, N_ic): rows from the equation and from the initial condition.")
+    sizes = pair(
+        "rows",
+        (4 * columns, 0) if rows is None else rows,
+        "Write (N, N_ic): rows from the equation and from the initial condition.",
+    )
     initial_rows = choice("initial_rows", initial_rows, ("exact", "soft"))
     if sizes[0] == 0:
         raise InputError(f"`rows` must hold at least one row of the equation; got {sizes}. Write rows=(2000, 0).")

@@ -6,17 +6,17 @@ from typing import Any
 
 import jax
 
+from heatnets import mild, refine, smoothness
 from heatnets.directions import Design
 from heatnets.errors import InputError, Notes, count, describe
 from heatnets.features import Family
 from heatnets.linear import train
 from heatnets.precision import in_double
 from heatnets.problem import Problem
-from heatnets.refine import grow
 from heatnets.regions import Region
-from heatnets.settings import Growth, settings
+from heatnets.settings import Growth, Settings, settings
 from heatnets.solution import Solution
-from heatnets.tiles import Progress, workshop
+from heatnets.tiles import Progress, Workshop, workshop
 
 
 @in_double
@@ -87,9 +87,27 @@ def solve(
     )  # fmt: skip
     shop = workshop(device, memory, progress)
     with jax.default_device(shop.device):
-        if isinstance(chosen, Growth):
-            return grow(problem, chosen, shop, Notes())
-        return train(problem, chosen, shop, Notes())
+        return _solve(problem, chosen, shop, Notes())
+
+
+def _solve(problem: Problem, chosen: Settings | Growth, shop: Workshop, notes: Notes) -> Solution:
+    """Test the data, then train what was asked for, or grow it."""
+    rough = {} if chosen.enforce == "mild" else smoothness.kinks(problem, chosen.seed, shop)
+    found = smoothness.describe(rough)
+    if isinstance(chosen, Settings):
+        if rough:
+            notes.warn(
+                f"{found}. Equation rows cannot see them, and the answer can be wrong by tens of per cent with a tiny residual. "
+                'Use enforce="mild", smooth the data, or leave `features` out: the default takes care of it.',
+                stacklevel=4,
+            )
+        return train(problem, chosen, shop, notes)
+    if rough and chosen.enforce == "equation":
+        notes.warn(f"{found}, which equation rows cannot see: the estimated error means nothing. Leave `enforce` out.", 4)
+    elif rough:
+        notes.warn(f"{found}: trained on mild rows (Monte Carlo samples of the solution) instead of the equation.", 4)
+    by_samples = chosen.enforce == "mild" or (rough and chosen.enforce is None)
+    return (mild if by_samples else refine).grow(problem, chosen, shop, notes)
 
 
 def paper(M0: int, M1: int, N: int, N_ic: int) -> dict[str, Any]:

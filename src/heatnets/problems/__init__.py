@@ -37,6 +37,13 @@ def names() -> list[str]:
     return list(PROBLEMS)
 
 
+def parameters_of(name: str) -> list[str]:
+    """The parameters `get` takes for a name."""
+    if name not in PROBLEMS:
+        raise InputError(f"`name` must be one of {', '.join(map(repr, PROBLEMS))}; got {name!r}.")
+    return list(inspect.signature(PROBLEMS[name]).parameters)
+
+
 def get(name: str, **parameters: Any) -> Problem:
     """A named problem. Parameters are those of its function here, for example `dim` and `horizon`.
 
@@ -44,9 +51,7 @@ def get(name: str, **parameters: Any) -> Problem:
     >>> hn.problems.get("oscillating", dim=1000).dim
     1000
     """
-    if name not in PROBLEMS:
-        raise InputError(f"`name` must be one of {', '.join(map(repr, PROBLEMS))}; got {name!r}.")
-    known = list(inspect.signature(PROBLEMS[name]).parameters)
+    known = parameters_of(name)
     if unknown := [p for p in parameters if p not in known]:
         raise InputError(f"problem {name!r} takes the parameters {', '.join(known)}; got {', '.join(map(repr, unknown))}.")
     return PROBLEMS[name](**parameters)

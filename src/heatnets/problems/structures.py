@@ -220,17 +220,13 @@ def polynomial(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, clo
 def ridge(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
     """u0 = exp(-(a·x)²), a ~ (1, 1/2, 1/3, ...), no source."""
     n = dimension(dim)
-    return _problem(
-        OneCoordinate(_bell, Ridge(_unit(n)), number("diffusion", diffusion)), n, horizon, closed_form, forced=False
-    )
+    return _problem(OneCoordinate(_bell, Ridge(_unit(n)), number("diffusion", diffusion)), n, horizon, closed_form, forced=False)
 
 
 def smooth_basket(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
     """A call on a basket of equal weights, its payoff smoothed over a width of 0.3: Bachelier's formula."""
     n = dimension(dim)
-    return _problem(
-        OneCoordinate(_call, Ridge(_even(n)), number("diffusion", diffusion)), n, horizon, closed_form, forced=False
-    )
+    return _problem(OneCoordinate(_call, Ridge(_even(n)), number("diffusion", diffusion)), n, horizon, closed_form, forced=False)
 
 
 def moving_ridge(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:

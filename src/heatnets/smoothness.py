@@ -1,0 +1,110 @@
+"""Are the data C²? Equation rows cannot see a kink or a jump: for max(x, 0) they return u0, wrong by a third, with residual zero.
+
+Along random segments g(s) = f(start + s (end - start)) the change of g' must be the integral of g'', and the change of g that of g',
+by Gauss quadrature. A segment that fails is halved, towards the half that fails, until it is resolved (steep, but smooth) or not
+(a kink: its jump of slope does not shrink with the segment).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from heatnets import streams
+from heatnets.function import Function
+from heatnets.problem import Problem
+from heatnets.tiles import Workshop, evaluate
+
+_NODES, _WEIGHTS = (0.5 * (a + b) for a, b in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0), strict=True))
+_COORDINATES = 2e6  # 2000 segments up to d = 1000, fewer beyond, 256 at least: kinks cross 7 to 58 % of segments
+_HALVINGS = 8  # what is narrower than 1/256 of a segment is a kink to rows, too
+_TOLERANCE = 1e-6  # of the derivatives' size: smooth segments miss by rounding
+
+
+def kinks(problem: Problem, seed: int, shop: Workshop) -> dict[str, float]:
+    """The share of segments on which a function of the problem is not C², for each function that has such segments."""
+    rng = streams.generator(seed, "segments")
+    n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
+    ends: list[tuple[np.ndarray, np.ndarray]] = []
+    for _ in range(2):
+        x = problem.region.sample(rng, n, problem.dim)
+        spread = np.sqrt(2 * problem.diffusion * problem.horizon * rng.random((n, 1)))
+        ends.append((problem.horizon * rng.random(n), x + spread * rng.standard_normal(x.shape)))
+    (t0, x0), (t1, x1) = ends
+    found = {"initial": _share(problem.initial, (x0,), (x1,), shop)}
+    if problem.source is not None:
+        found["source"] = _share(problem.source, (t0, x0), (t1, x1), shop)
+    return {name: share for name, share in found.items() if share}
+
+
+def _share(f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], shop: Workshop) -> float:
+    total = len(start[0])
+    first: np.ndarray | None = None
+    for level in range(_HALVINGS + 1):
+        if level:
+            middle = tuple(0.5 * (a + b) for a, b in zip(start, end, strict=True))
+            left, right = _miss(f, start, middle, shop), _miss(f, middle, end, shop)
+            goes_left = _worst(left) >= _worst(right)
+            start, end = (
+                tuple(_where(goes_left, a, b) for a, b in zip(*pair, strict=True)) for pair in ((start, middle), (middle, end))
+            )
+            miss = np.where(goes_left[:, None], left[0], right[0]), np.where(goes_left[:, None], left[1], right[1])
+        else:
+            miss = _miss(f, start, end, shop)
+        # A jump of the value stays as it is when a segment is halved, a jump of the slope is halved with it.
+        jump = miss[0] * np.array([1.0, 2.0**level])
+        first = jump if first is None else np.maximum(first, jump) if level < 4 else first
+        open_ = np.any((miss[0] > _TOLERANCE * miss[1]) & (jump > 0.25 * first), axis=1)
+        start, end = tuple(a[open_] for a in start), tuple(a[open_] for a in end)
+        first = first[open_]
+        if not len(first):
+            return 0.0
+    return len(start[0]) / total
+
+
+def _worst(miss: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    return np.max(miss[0] / np.maximum(miss[1], 1e-300), axis=1)
+
+
+def _where(left: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.where(left if a.ndim == 1 else left[:, None], a, b)
+
+
+def _miss(
+    f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], shop: Workshop
+) -> tuple[np.ndarray, np.ndarray]:
+    """How far the changes of g and g' are from the integrals of g' and g'', and the size of what was compared; (n, 2) each."""
+    floats = 8 * (len(_NODES) + 2) * start[-1].shape[1]
+    return evaluate(_segment, (f, len(start)), (*start, *end), floats, shop)
+
+
+def _segment(context: tuple[Function, int], *ends: Array) -> tuple[Array, Array]:
+    f, arity = context
+    start, end = ends[:arity], ends[arity:]
+
+    def g(s: Array) -> Array:
+        return f(*(a + s * (b - a) for a, b in zip(start, end, strict=True)))
+
+    def jet(s: Array) -> tuple[Array, Array, Array]:
+        one = jnp.ones_like(s)
+        (value, slope), (_, bend) = jax.jvp(lambda r: jax.jvp(g, (r,), (one,)), (s,), (one,))
+        return value, slope, bend
+
+    value, slope, bend = jax.vmap(jet)(jnp.asarray(np.concatenate([[0.0, 1.0], _NODES])))
+
+    def compare(of: Array, derivative: Array) -> tuple[Array, Array]:
+        change, inside = of[1] - of[0], _WEIGHTS * derivative[2:]
+        size = jnp.sum(jnp.abs(inside)) + jnp.abs(of[0]) + jnp.abs(of[1])
+        return jnp.abs(change - jnp.sum(inside)), size
+
+    missed, sizes = zip(compare(value, slope), compare(slope, bend), strict=True)
+    return jnp.stack(missed), jnp.stack(sizes)
+
+
+def describe(found: dict[str, float]) -> str:
+    """What was found, in words."""
+    return " and ".join(
+        f"`{name}` has kinks or jumps ({100 * share:.2g} % of random segments cross one)" for name, share in found.items()
+    )
