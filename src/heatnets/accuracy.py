@@ -37,7 +37,8 @@ def relative_errors(approximate: Any, exact: Any) -> RelativeErrors:
         raise InputError(f"`approximate` and `exact` must have one shape and not be empty; got {a.shape} and {e.shape}.")
     if not np.any(e):
         raise InputError("`exact` is zero at every point: a relative error has no meaning there.")
-    gap = np.abs(a - e)
+    size = np.max(np.abs(e))  # squares of small numbers underflow
+    gap, e = np.abs(a - e) / size, e / size
     return RelativeErrors(
         float(gap.sum() / np.abs(e).sum()),
         float(np.linalg.norm(gap) / np.linalg.norm(e)),

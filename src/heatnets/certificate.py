@@ -28,15 +28,16 @@ class Paths(NamedTuple):
 
 
 class Square(NamedTuple):
-    """A mean square, estimated without bias, and its standard error."""
+    """A mean square, estimated without bias, and its standard error, both in units of `unit`²."""
 
     mean: float
     noise: float
+    unit: float
 
     @property
     def root(self) -> float:
         """A root mean square on the safe side: one standard error is added to the square."""
-        return float(np.sqrt(max(self.mean, 0.0) + self.noise))
+        return self.unit * float(np.sqrt(max(self.mean, 0.0) + self.noise))
 
 
 def paths(problem: Problem, points: int, samples: int, seed: int, stream: str) -> Paths:
@@ -53,7 +54,15 @@ def paths(problem: Problem, points: int, samples: int, seed: int, stream: str) -
 
 def mean_square(corrections: np.ndarray) -> Square:
     """The mean over points of the squared expected correction, from samples (P, S): products of different samples only."""
-    total, own = corrections.sum(axis=1), (corrections**2).sum(axis=1)
+    size = float(np.max(np.abs(corrections))) or 1.0  # squares of small numbers underflow
+    scaled = corrections / size
+    total, own = scaled.sum(axis=1), (scaled**2).sum(axis=1)
     samples = corrections.shape[1]
     products = (total**2 - own) / (samples * (samples - 1))
-    return Square(float(products.mean()), float(products.std(ddof=1) / np.sqrt(len(products))))
+    return Square(float(products.mean()), float(products.std(ddof=1) / np.sqrt(len(products))), size)
+
+
+def rms(values: np.ndarray) -> float:
+    """Root mean square, without underflow."""
+    size = float(np.max(np.abs(values))) or 1.0
+    return size * float(np.sqrt(np.mean((values / size) ** 2)))

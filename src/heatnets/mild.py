@@ -31,12 +31,13 @@ from heatnets.settings import Growth
 from heatnets.solution import Solution
 from heatnets.tiles import Workshop
 
-_FEATURES, _ROWS, _PAIRS = 32, 2048, 512  # of each design and kind; training points; pairs of samples per point. All double
+_FEATURES, _ROWS = 32, 2048  # of each design and kind; training points. Both double in each round
+_PAIRS = 512  # antithetic pairs of samples at each training point
 _JUDGES, _BATCHES = 128, 4  # points at which errors are estimated; batches of pairs, in each of two independent halves
 
 
 def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> Solution:
-    """Rounds of growth, each with twice the features, rows and samples, until the budget is spent or the error no longer falls."""
+    """Rounds of growth, each with twice the features and rows, until the budget is spent."""
     started, clock = time.perf_counter(), Clock()
     data = values_only(problem)
     judged = _points(problem, _JUDGES, settings.seed, "mild judges")
@@ -44,14 +45,14 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     history: list[Round] = []
     best: tuple[float, list[Feature], np.ndarray, dict[str, Any]] | None = None
     while True:
-        began, growth = time.perf_counter(), 2 ** len(history)
+        before, growth = sum(clock.seconds.values()) - clock.seconds["compile"], 2 ** len(history)
         rows = _ROWS * growth
         label = f"round {len(history)}"
         with clock.phase("assembly"):
             blocks, prior, start = _features(problem, settings, _FEATURES * growth)
             points = _points(problem, rows, settings.seed, f"mild rows {label}")
             A = _values(data, blocks, points, shop, label)
-            sample, noise = _samples(problem, points, growth, settings.seed, shop, label)
+            sample, noise = _samples(problem, points, 1, settings.seed, shop, label)
         with clock.phase("solve"):
             weights, ridge, freedom = least_squares.near(A, sample, prior, start if np.any(start) else None)
         with clock.phase("check"):
@@ -75,7 +76,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         # The judges' noise hides small gains: larger rounds are taken unless they are clearly worse.
         if best is None or error < 1.2 * best[0]:
             best = error, blocks, weights, facts
-        needed = 8 * (time.perf_counter() - began)  # twice each of features, rows and pairs
+        needed = 4 * (sum(clock.seconds.values()) - clock.seconds["compile"] - before)  # at most: twice the features and rows
         if elapsed + needed > settings.seconds or 8 * A.nbytes * 4 > shop.memory:
             break
     error, blocks, weights, facts = best

@@ -34,10 +34,11 @@ DEGREES = (0, 1, 3)  # of the weights in time
 
 _BLOCK, _STRIP = 16, 256  # features and rows per compiled call
 _ROWS_PER_FEATURE = 8  # two per column at the highest degree
-_JUDGES, _SAMPLES = 64, 7  # points at which errors are estimated, and samples on paths from each
+_JUDGES = 64, 7  # points at which errors are estimated, and samples on paths from each
+_LAST_JUDGES = 128, 3  # rather more points: a small error may be larger in places
 _ON_DEVICE = 2**24  # entries from which a system is factored on a GPU: below, compiling for its shape takes longer than LAPACK
 _RESOLVED = 1e-11  # an estimated error that no user can tell from rounding: growing stops
-_STALLED = 0.8  # a round that leaves more than this part of the error, twice in a row, ends the growth
+_STALLED = 0.8  # a round that leaves more than this part of the error, three times in a row, ends the growth
 
 
 class Round(NamedTuple):
@@ -107,8 +108,8 @@ class Table:
 class Judges:
     """Points of the region and samples on paths from them, where fits are judged by the error equation."""
 
-    def __init__(self, problem: Problem, data: Equation, shop: Workshop, seed: int, stream: str) -> None:
-        self.problem, self.paths = problem, certificate.paths(problem, _JUDGES, _SAMPLES, seed, stream)
+    def __init__(self, problem: Problem, data: Equation, shop: Workshop, seed: int, stream: str, size: tuple[int, int]) -> None:
+        self.problem, self.paths = problem, certificate.paths(problem, *size, seed, stream)
         s, y = self.paths.s.reshape(-1), self.paths.y.reshape(-1, problem.dim)
         self.table = Table(data, shop, (np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])))
 
@@ -126,7 +127,7 @@ class Judges:
 
 
 def _rms(values: Any) -> float:
-    return float(np.sqrt(np.mean(np.asarray(values) ** 2)))
+    return certificate.rms(np.asarray(values))
 
 
 def kinds(problem: Problem) -> list[int]:
@@ -145,7 +146,7 @@ class Dictionary:
         # What each column is: its kind, the number of its design, its place in the design's sequence.
         self.kind, self.design, self.rank = (np.zeros(0, int) for _ in range(3))
         self.rows = Table(data, shop, self._points(0, _STRIP))
-        self.judges = Judges(problem, data, shop, settings.seed, "judges")
+        self.judges = Judges(problem, data, shop, settings.seed, "judges", _JUDGES)
 
     def _points(self, first: int, last: int) -> Points:
         """Training points, a strip at a time from a stream of its own: a longer list begins with the shorter one."""
@@ -253,7 +254,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         shop.progress(f"{label}: {history[-1]}", 1, 1)
         stalled = stalled + 1 if best is not None and fit.error > _STALLED * best.error else 0
         best = fit if best is None or fit.error < best.error else best
-        if best.error <= _RESOLVED or stalled == 2:
+        if best.error <= _RESOLVED or stalled == 3:
             break
         spent = {phase: clock.seconds[phase] - before.get(phase, 0.0) for phase in ("assembly", "solve")}
 
@@ -275,7 +276,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     assert best is not None
     with clock.phase("check"):
         # The judges chose the best of many fits, so that their verdict on it flatters: others have the last word.
-        others = Judges(problem, data, shop, settings.seed, "last judges")
+        others = Judges(problem, data, shop, settings.seed, "last judges", _LAST_JUDGES)
         others.table.add_features(dictionary.rows.blocks[: best.features // _BLOCK], "last judges")
         error, judged, _ = others.error(np.asarray(best.solved.weights), np.arange(best.features), best.degree)
         best = best._replace(error=error, judged=judged)
