@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.integrate
+import scipy.special
 
 import heatnets as hn
-from heatnets.collocation import grid, uniform
-from heatnets.directions import DESIGNS, design
+from heatnets.collocation import grid, paths, time_fractions, uniform
+from heatnets.directions import DESIGNS, HadamardSigns, design
 
 EACH = pytest.mark.parametrize("name", DESIGNS)
 
@@ -37,6 +39,74 @@ def test_moments(name):
     np.testing.assert_allclose((z**4).mean(axis=0), 3, atol=noise * np.sqrt(96))
 
 
+@EACH
+def test_no_coordinates_are_no_trouble(name):
+    flat, bell = design(name).draw(5, 1, 0, 0, "empty")
+    assert (flat.shape, bell.shape) == ((5, 1), (5, 0))
+    assert design(name).draw(0, 1, 3, 0, "empty")[1].shape == (0, 3)
+
+
+@pytest.mark.parametrize("name", ["signs", "hadamard"])
+def test_signs_give_every_coordinate_the_same_size(name):
+    _, z = design(name).draw(512, 0, 200, 1, "signs")
+    radius = np.abs(z[:, 0])
+    np.testing.assert_array_equal(np.abs(z), np.tile(radius[:, None], 200))
+    # The radii are spread like quantiles of |N(0, 1)|: their distribution function misses by less than 3/512, not by 512^{-1/2}.
+    miss = np.sort(radius) - scipy.special.ndtri(0.5 + 0.5 * (np.arange(512) + 0.5) / 512)
+    assert np.max(np.abs(miss[:480])) < 0.03
+
+
+@pytest.mark.parametrize("dim", [1, 5, 16, 100])
+def test_complete_hadamard_blocks_are_isotropic(dim):
+    length = 1 << max(dim - 1, 0).bit_length()
+    _, z = HadamardSigns(one_radius=True).draw(3 * length, 0, dim, 4, "blocks")
+    for block in np.split(z, 3):
+        np.testing.assert_allclose(block.T @ block, length * block[0, 0] ** 2 * np.eye(dim), atol=1e-12 * length)
+    radii = [block[0, 0] ** 2 for block in np.split(z, 3)]
+    assert len(set(radii)) == 3
+    _, inside = HadamardSigns(one_radius=False).draw(length, 0, dim, 4, "blocks")
+    assert dim < 2 or len(np.unique(np.abs(inside[:, 0]))) > 1
+
+
+@pytest.mark.parametrize("dim", [1, 7, 300])
+def test_orthogonal_blocks_are_orthogonal_with_gaussian_lengths(dim):
+    size = min(dim, 256)
+    _, z = design("orthogonal").draw(20 * size, 0, dim, 2, "blocks")
+    for block in np.split(z, 20):
+        gram = block @ block.T
+        np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-11 * dim)
+    lengths = np.sum(z**2, axis=1)  # χ² with d degrees of freedom: mean d, variance 2d
+    assert abs(lengths.mean() - dim) < 6 * np.sqrt(2 * dim / len(z))
+
+
+def test_paths_cover_the_region_and_what_leads_there():
+    """In 500 dimensions: not one shell, both ends of time, the region itself and the paths."""
+    t, x = paths(hn.Box(1.0, 3.0), 2.0, 4000, 500, np.random.default_rng(0), 0.5)
+    assert t.shape == (4000,)
+    assert x.shape == (4000, 500)
+    assert np.all((t > 0) & (t <= 2))
+    radius = np.linalg.norm(x - 2, axis=1) / np.sqrt(500 / 3)  # points of the box lie on the shell 1
+    for low in (0.1, 0.3, 0.5, 0.7, 1.1, 1.5):
+        assert np.mean((radius > low) & (radius < low + 0.2)) > 0.01
+    assert np.mean(np.all(np.abs(x - 2) <= 1, axis=1)) > 0.4
+    assert np.mean(t < 1e-3) > 0.02
+    assert np.mean(t > 2 - 1e-3) > 0.03
+    t, x = paths(hn.Point(np.zeros(3)), 1.0, 1000, 3, np.random.default_rng(0), 0.5)
+    assert len(np.unique(x[:, 0])) == 1000
+    assert np.mean(np.linalg.norm(x, axis=1) < 0.05) > 0.05
+
+
+def test_time_fractions_have_the_density_they_say():
+    r, density = time_fractions(np.random.default_rng(1), 200_000)
+    assert np.all((r > 0) & (r < 1))
+    for f in (lambda r: r**0, lambda r: r, lambda r: np.cos(3 * r), lambda r: 0.1 / (0.1 + r)):
+        samples = f(r) / density
+        exact = scipy.integrate.quad(f, 0, 1)[0]
+        assert abs(samples.mean() - exact) < 4 * samples.std() / np.sqrt(len(r)) + 1e-6
+    assert np.mean(r < 1e-3) > 0.1
+    assert np.mean(1 - r < 1e-3) > 0.1
+
+
 def test_sobol_integrates_better_than_independent_draws():
     def error(name, seed):
         _, z = design(name).draw(1024, 0, 3, seed, "integral")
@@ -52,7 +122,9 @@ def test_sobol_ends_somewhere():
 
 
 def test_unknown_designs_are_refused():
-    with pytest.raises(hn.InputError, match="`directions` must be one of 'gaussian', 'sobol'; got 'halton'"):
+    with pytest.raises(
+        hn.InputError, match="`directions` must be one of 'gaussian', 'sobol', 'signs', 'hadamard', 'orthogonal'; got 'halton'"
+    ):
         design("halton")
 
 

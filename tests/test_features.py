@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
+from heatnets.assembly import residual_rows, value_rows
 from heatnets.directions import design
 from heatnets.features import GaussianFamily, ImportanceFamily, KernelSource, Lags, family
 from heatnets.operators import equation
@@ -41,7 +42,7 @@ def whole_residual(feature, data, t, x):
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 6])
-@pytest.mark.parametrize("name", ["importance", "gaussian"])
+@pytest.mark.parametrize("name", ["importance", "antithetic", "gaussian"])
 def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
     """Kernels are placed where they are felt: y small, lags of order one, x near z. Every number compared is of order one."""
     near = hn.Density(lambda rng, n: 0.5 * rng.standard_normal((n, dim)), lambda y: np.full(len(y), np.pi ** (-dim / 2)))
@@ -49,17 +50,65 @@ def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
         lambda rng, n: np.column_stack([rng.uniform(0.1, 0.4, n), 0.3 * rng.standard_normal((n, dim))]),
         lambda rows: (4 * np.pi * D * rows[:, 0]) ** (-dim / 2),
     )
-    kind = ImportanceFamily() if name == "importance" else GaussianFamily(initial_density=near, source_density=lag_z)
+    kind = GaussianFamily(initial_density=near, source_density=lag_z) if name == "gaussian" else ImportanceFamily()
     data, _ = equation(problem(dim), 0)
     rng = np.random.default_rng(1)
     whole, claimed = eqx.filter_jit(whole_residual), eqx.filter_jit(lambda feature, *args: feature.residual(*args))
-    for block in kind.draw(problem(dim), (4, 4), design("gaussian"), 3):
+    for block in kind.draw(problem(dim), (4, 4), design("gaussian"), 3, antithetic=name == "antithetic"):
         for j in range(4):
             t, x = jnp.asarray(rng.uniform(0.5, 0.8)), jnp.asarray(0.3 * rng.standard_normal(dim))
             feature = one(block, j)
             wanted = whole(feature, data, t, x)
             assert abs(wanted) > 1e-3
             np.testing.assert_allclose(claimed(feature, data, t, x), wanted, rtol=1e-9)
+
+
+def test_pairs_are_means_of_opposite_features():
+    p, t, x = problem(4), jnp.asarray(0.3), jnp.asarray([0.1, -0.4, 0.9, 0.2])
+    data, _ = equation(p, 0)
+    single, pairs = (ImportanceFamily().draw(p, (3, 3), design("gaussian"), 0, antithetic) for antithetic in (False, True))
+    for block, pair in zip(single, pairs, strict=True):
+        opposite = eqx.tree_at(lambda f: f.direction, block, -block.direction)
+        wanted = [0.5 * (a + b) for a, b in zip(one(block, 1).both(data, t, x), one(opposite, 1).both(data, t, x), strict=True)]
+        np.testing.assert_allclose(one(pair, 1).both(data, t, x), wanted, rtol=1e-13)
+        np.testing.assert_array_equal(pair.start, block.start)
+
+
+def test_pairs_have_no_singularity_at_the_start():
+    """∂_t of one feature grows like t^{-1/2}; of a pair it tends to ηᵀ D²u0 η D."""
+    p, x = problem(4), jnp.asarray([0.1, -0.4, 0.9, 0.2])
+    data, _ = equation(p, 0)
+    single, pair = (one(ImportanceFamily().draw(p, (2, 0), design("gaussian"), 0, anti)[0], 1) for anti in (False, True))
+    eta, hessian = single.direction, jax.hessian(u0)(x)
+    limit = D * (eta @ hessian @ eta - jnp.trace(hessian))
+    np.testing.assert_allclose(pair.residual(data, jnp.asarray(1e-8), x), limit, rtol=1e-6)
+    assert abs(single.residual(data, jnp.asarray(1e-8), x)) > 1e3
+
+
+@pytest.mark.parametrize("degree", [0, 2])
+def test_columns_of_weights_that_vary_in_time(degree):
+    """The columns t^k φ and their residuals, against differentiating t^k φ as it stands."""
+    p = problem(3)
+    data, _ = equation(p, 0)
+    blocks = ImportanceFamily().draw(p, (2, 3), design("gaussian"), 0, True)
+    rng = np.random.default_rng(0)
+    points = rng.uniform(0.2, 0.8, 4), rng.standard_normal((4, 3))
+    shop = workshop()
+    rows, values = residual_rows(data, blocks, points, shop, degree), value_rows(data, blocks, points, shop, "values", degree)
+    features = [one(block, j) for block in blocks for j in range(len(block.start))]
+
+    class Raised(eqx.Module):
+        feature: Feature
+
+        def value(self, equation, t, x):
+            return t**k * self.feature.value(equation, t, x)
+
+    for k in range(degree + 1):
+        for j, feature in enumerate(features):
+            t, x = jnp.asarray(points[0][1]), jnp.asarray(points[1][1])
+            column = k * len(features) + j
+            np.testing.assert_allclose(rows[1, column], whole_residual(Raised(feature), data, t, x), rtol=1e-9)
+            np.testing.assert_allclose(values[1, column], t**k * feature.value(data, t, x), rtol=1e-12)
 
 
 def test_importance_features_are_the_papers():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets.least_squares import SOLVERS, solve
+from heatnets.least_squares import SOLVERS, near, solve
 
 pytestmark = pytest.mark.usefixtures("x64")
 EPS = np.finfo(float).eps
@@ -28,9 +28,11 @@ def test_well_conditioned_systems_are_solved(solver, shape):
     fit = solve(jnp.asarray(A), jnp.asarray(A @ w), solver, None, 0.0)
     np.testing.assert_allclose(fit.weights, w, rtol=1e-11)
     assert fit.rank == 20
-    np.testing.assert_allclose(
-        fit.condition, np.linalg.cond(A / np.linalg.norm(A, axis=0)) if solver == "svd" else 5.0, rtol=0.05
-    )
+    if solver == "qr":
+        assert 1 <= fit.condition <= np.linalg.cond(A / np.linalg.norm(A, axis=0))  # of the triangle's diagonal: from below
+    else:
+        wanted = np.linalg.cond(A / np.linalg.norm(A, axis=0)) if solver == "svd" else 5.0
+        np.testing.assert_allclose(fit.condition, wanted, rtol=0.05)
     assert not fit.notes
 
 
@@ -146,3 +148,43 @@ def test_the_condition_holds_where_the_rows_say_nothing():
 def test_rows_that_are_not_finite_are_refused():
     with pytest.raises(hn.NumericalError, match="did not converge|not finite"):
         solve(jnp.full((5, 3), jnp.nan), jnp.zeros(5), "pinv", None, 0.0)
+
+
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+def test_damped_qr_is_as_good_as_a_cut_off(array):
+    """Rank 12 of 30 to rounding: both must reproduce b, with weights that do not explode, and keep the condition."""
+    A = matrix(80, 30, np.concatenate([np.geomspace(1, 1e-3, 12), np.full(18, 1e-17)]))
+    b, c = A @ np.random.default_rng(3).standard_normal(30), np.ones(30)
+    for condition in (None, array(c)):
+        fits = [solve(array(A), array(b), solver, None, 0.0, condition) for solver in ("svd", "qr")]
+        for fit in fits:
+            assert np.linalg.norm(A @ np.asarray(fit.weights) - b) < 1e-11 * np.linalg.norm(b)
+            assert np.linalg.norm(fit.weights) < 1e3
+            assert condition is None or abs(c @ np.asarray(fit.weights) - 1) < 1e-12
+        assert fits[1].rank <= 14
+
+
+def test_damped_qr_solves_its_definition():
+    """With a visible rcond: the minimiser of |A w - b|² + μ² |w|² for unit columns, μ = rcond √M."""
+    A = matrix(40, 8, np.linspace(1, 2, 8))
+    A, b, mu = A / np.linalg.norm(A, axis=0), np.random.default_rng(4).standard_normal(40), 0.1 * np.sqrt(8)
+    wanted = np.linalg.solve(A.T @ A + mu**2 * np.eye(8), A.T @ b)
+    np.testing.assert_allclose(solve(A, b, "qr", 0.1, 0.0).weights, wanted, rtol=1e-11)
+
+
+def test_weights_stay_near_the_prior_as_far_as_noise_asks():
+    rng = np.random.default_rng(5)
+    A, prior, c = rng.standard_normal((400, 30)) / 20, np.full(30, 1 / 30), np.ones(30)
+    truth = prior + 0.3 * (v := rng.standard_normal(30)) - 0.3 * v.mean()
+    errors = {}
+    for noise in (0.0, 0.01, 10.0):
+        b = A @ truth + noise * rng.standard_normal(400)
+        w, ridge, freedom = near(A, b, prior, c)
+        assert abs(c @ w - 1) < 1e-12
+        assert 0 <= freedom < 30
+        errors[noise] = np.linalg.norm(w - truth), ridge
+    assert errors[0.0][0] < 1e-5
+    assert errors[0.01][0] < 0.1
+    # Noise thirty times the signal: least squares would be off by 10 √30; the prior is off by 1.6.
+    assert errors[10.0][0] < 2.5
+    assert errors[10.0][1] > 100 * errors[0.0][1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -130,7 +132,8 @@ def test_initial_weight_multiplies_the_squared_misfit():
     problem = hn.problems.get("oscillating", dim=3)
     data, blocks = equation(problem, 0)[0], family("importance").draw(problem, (5, 4), design(None), 0)
     x = hn.random_points(problem, 7)[1]
-    rows, values = linear._initial_rows(data, blocks, x, 5.0, workshop())
+    settings = SimpleNamespace(initial_weight=5.0, time_degree=0)
+    rows, values = linear._initial_rows(data, blocks, x, settings, workshop())
     start = np.array([problem.initial(jnp.asarray(p)) for p in x])
     np.testing.assert_allclose(np.asarray(values) ** 2, 5.0 * start**2, rtol=1e-12)
     np.testing.assert_allclose(np.asarray(rows[:, :5]) ** 2, np.tile(5.0 * start[:, None] ** 2, 5), rtol=1e-12)
@@ -280,8 +283,16 @@ def test_awkward_data_are_solved(case, dim):
 
 
 BAD = [
-    ({"features": None}, "`features` and `rows` must be given.*hn.paper"),
-    ({"rows": None}, "`features` and `rows` must be given"),
+    ({"features": None}, "`rows` belongs to a solve of a given size: give `features` too.*hn.paper"),
+    ({"features": None, "rows": None, "ridge": 1e-6}, "`ridge` belongs to a solve of a given size"),
+    ({"features": None, "rows": None, "family": "gaussian"}, "`features` and `rows` must be given with family='gaussian'"),
+    ({"features": None, "rows": None, "seconds": 0}, "`seconds` must be one finite number > 0"),
+    ({"features": None, "rows": None, "seconds": "long"}, "`seconds` must be one finite number > 0"),
+    ({"seconds": 10}, "`seconds` is the budget for choosing a size"),
+    ({"antithetic": 1}, "`antithetic` must be True, False or None; got 1"),
+    ({"antithetic": True, "family": "gaussian"}, "`antithetic` pairs directions, which Gaussian kernels do not have"),
+    ({"time_degree": -1}, "`time_degree` must be a whole number >= 0; got -1"),
+    ({"time_degree": 50}, "`time_degree` must be at most 10; got 50"),
     ({"features": 5}, r"`features` must be a pair of whole numbers; got 5. Write \(M0, M1\)"),
     ({"features": (0, 0)}, r"`features` must not be \(0, 0\)"),
     ({"features": (2, -1)}, "`features` must be a whole number >= 0; got -1"),
@@ -290,9 +301,9 @@ BAD = [
     ({"rows": (10, 0), "initial_rows": "soft"}, "`rows` must hold initial rows"),
     ({"family": "fourier"}, "`family` must be one of 'importance', 'gaussian'; got 'fourier'"),
     ({"directions": "halton"}, "`directions` must be one of"),
-    ({"collocation": "random"}, "`collocation` must be one of 'uniform', 'grid'"),
+    ({"collocation": "random"}, "`collocation` must be one of 'uniform', 'grid', 'paths'"),
     ({"enforce": "weak"}, "`enforce` must be one of 'equation', 'mild'"),
-    ({"solver": "qr"}, "`solver` must be one of 'svd', 'pinv', 'cholesky'"),
+    ({"solver": "lu"}, "`solver` must be one of 'svd', 'qr', 'pinv', 'cholesky'"),
     ({"rcond": -1.0}, "`rcond` must be one finite number > 0"),
     ({"ridge": float("nan")}, "`ridge` must be"),
     ({"ridge": 1e-6}, '`ridge` has no meaning with solver="svd"'),
@@ -401,7 +412,7 @@ def test_rows_that_are_not_finite_name_the_point():
             return np.full((count, uniform), 0.5), np.zeros((count, normal))
 
     with pytest.raises(hn.NumericalError, match=r"rows are not finite, for example the one at t = .*, x = \[0\]"):
-        hn.solve(problem, features=(2, 2), rows=(9, 0), directions=Still(), collocation="grid")
+        hn.solve(problem, features=(2, 2), rows=(9, 0), directions=Still(), collocation="grid", enforce="equation")
 
 
 def test_stats_are_complete_and_fixed():

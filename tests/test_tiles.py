@@ -56,7 +56,7 @@ def test_what_does_not_fit_is_refused_before_the_work():
     calls = []
     problem = hn.problems.get("oscillating", dim=3)
     with pytest.raises(
-        hn.ResourceError, match=r"`memory` allows 1.00 MiB; 100256 rows of 2000 features .* needs \d\.\d+ GiB. Take fewer"
+        hn.ResourceError, match=r"`memory` allows 1.00 MiB; 100256 rows of 2000 columns .* needs \d\.\d+ GiB. Take fewer"
     ):
         hn.solve(problem, features=(1000, 1000), rows=(100000, 20000), memory=2**20, progress=lambda *a: calls.append(a))
     assert not calls

@@ -44,7 +44,7 @@ class Workshop:
         """Refuse, before the work, what would not fit."""
         if needed > self.memory:
             raise ResourceError(
-                f"`memory` allows {_bytes(self.memory)}; {what} needs {_bytes(needed)}. {remedy} Or raise it: memory={needed}."
+                f"`memory` allows {_bytes(self.memory)}; {what} needs {_bytes(needed)}. {remedy}{' Or raise' if remedy else 'Raise'} it: memory={needed}."
             )
 
 

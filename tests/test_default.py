@@ -1,0 +1,260 @@
+"""The plain call: what it grows, how it judges itself, what it does with data that are not smooth."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets import certificate, refine, smoothness
+from heatnets.operators import equation
+from heatnets.settings import settings
+from heatnets.tiles import workshop
+
+NONE = dict.fromkeys(
+    ("seconds", "features", "directions", "antithetic", "time_degree", "rows", "collocation", "train_region", "enforce",
+     "mild_samples", "solver", "rcond", "initial_weight"))  # fmt: skip
+
+
+def growth(problem, **options):
+    return settings(problem, **{**NONE, "seed": 0, "family": "importance", "ridge": 0.0, "initial_rows": "exact", **options})
+
+
+# Problem, dimension, seconds, and an error that neither u0 alone nor Monte Carlo with ten thousand samples reaches.
+SOLVED = [
+    ("oscillating", 5, 20, 1e-12),
+    ("forced-radial", 3, 20, 1e-9),
+    ("forced-ridge", 100, 20, 1e-8),
+    ("moving-ridge", 10, 20, 1e-8),
+    ("sine-network", 10, 15, 1e-6),
+    ("polynomial", 10, 15, 1e-9),
+    ("quadratic-form", 20, 15, 1e-12),
+]
+
+
+@pytest.mark.parametrize(("name", "dim", "seconds", "reached"), SOLVED)
+def test_the_plain_call_solves(name, dim, seconds, reached):
+    problem = hn.problems.get(name, dim=dim)
+    u = hn.solve(problem, seconds=seconds)
+    t, x = hn.random_points(problem, 300)
+    exact = hn.exact_values(problem, t, x)
+    assert hn.relative_errors(u(t, x), exact).l2 < reached
+    assert u.stats["estimated_error"] < reached
+    start = np.array(jax.vmap(problem.initial)(x)) if not problem.starts_at_zero else np.zeros(300)
+    assert hn.relative_errors(start, exact).l2 > 1e3 * reached
+    direct = hn.montecarlo.importance(problem, t[:30], x[:30], samples=10_000)
+    assert hn.relative_errors(direct.value, exact[:30]).l2 > 1e3 * reached
+
+
+def test_the_estimated_error_is_the_error():
+    """Fits far from converged, so that there is an error to estimate: it must come out within a factor of two."""
+    for name, dim, degree in (("nonseparable", 10, 0), ("radial-gaussian", 30, 1), ("neighbour-products", 20, 0)):
+        problem = hn.problems.get(name, dim=dim)
+        u = hn.solve(problem, seconds=0.1, time_degree=degree)  # one round, whatever the budget
+        assert len(u.stats["history"]) == 1
+        error = hn.measure(u, 1000).l2
+        assert error > 1e-5
+        assert 0.5 < u.stats["estimated_error"] / error < 2
+
+
+def test_judges_are_unbiased():
+    """Of a fit that is wrong by a known function: ũ = c u0-features of an eigenfunction, error known in closed form."""
+    problem = hn.problems.get("oscillating", dim=3)
+    data, _ = equation(problem, 0)
+    squares = []
+    truth = []
+    for seed in range(12):
+        judges = refine.Judges(problem, data, workshop(), seed, "test", (64, 7))
+        dictionary = refine.Dictionary(problem, growth(problem, seed=seed), data, workshop())
+        dictionary.grow(["signs"], "test")
+        judges.table.add_features(dictionary.rows.blocks, "test")
+        # Weights far from any solution, but Σ w = 1 over the initial features: ũ(0, ·) = u0.
+        rng = np.random.default_rng(seed)
+        w = 0.1 * rng.standard_normal(len(dictionary.kind))
+        first = dictionary.kind == 0
+        w[first] += (1 - w[first].sum()) / first.sum()
+        n = judges.paths.s.size
+        residual = judges.table.forcing[:n] - judges.table.residuals[:n] @ w
+        square = certificate.mean_square(judges.paths.weight * residual.reshape(judges.paths.weight.shape))
+        squares.append((square.mean * square.unit**2, square.noise * square.unit**2))
+        exact = hn.exact_values(problem, judges.paths.t, judges.paths.x)
+        truth.append(np.mean((exact - judges.table.values[n:] @ w) ** 2))
+    (mean, noise), truth = np.array(squares).T, np.array(truth)
+    pulls = (mean - truth) / noise  # noise also counts the spread of the points, which the truth at the same points does not have
+    assert np.all(np.abs(pulls) < 4)
+    assert abs(np.mean(mean / truth) - 1) < 0.2
+
+
+def test_mean_square_is_debiased_and_knows_its_noise():
+    rng = np.random.default_rng(0)
+    hits = []
+    for _ in range(400):
+        mean = rng.standard_normal(50) * 0.1
+        square = certificate.mean_square((mean[:, None] + rng.standard_normal((50, 6))) * 1e-200)  # squares would underflow
+        hits.append((square.mean * (square.unit / 1e-200) ** 2, square.noise * (square.unit / 1e-200) ** 2))
+    means, noises = np.array(hits).T
+    assert abs(means.mean() - 0.01) < 4 * means.std() / 20  # with the bias 1/6 of a plain square this would fail by far
+    assert 0.8 < noises.mean() / means.std() < 1.25
+
+
+def test_growth_keeps_what_it_has():
+    problem = hn.problems.get("moving-ridge", dim=4)
+    data, _ = equation(problem, 0)
+    grown = refine.Dictionary(problem, growth(problem), data, workshop())
+    names = [d.name for d in grown.designs]
+    grown.grow(names, "round 0")
+    before = grown.rows.values.copy(), grown.rows.residuals.copy(), grown.rows.points[1].copy()
+    grown.grow(names[:2], "round 1")
+    n, m = before[0].shape
+    np.testing.assert_array_equal(grown.rows.values[:n, :m], before[0])
+    np.testing.assert_array_equal(grown.rows.residuals[:n, :m], before[1])
+    np.testing.assert_array_equal(grown.rows.points[1][:n], before[2])
+    assert grown.sizes == {"orthogonal": 32, "signs": 32, "hadamard": 16}
+    # What was added is what would have been computed at once.
+    fresh = refine.Table(data, workshop(), grown.rows.points)
+    fresh.add_features(grown.rows.blocks, "at once")
+    np.testing.assert_allclose(grown.rows.residuals, fresh.residuals, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(grown.rows.values, fresh.values, rtol=1e-13)
+
+
+def test_history_tells_the_rounds():
+    lines = []
+    problem = hn.problems.get("nonseparable", dim=5)
+    u = hn.solve(problem, seconds=6, progress=lambda phase, done, total: lines.append(phase))
+    history = u.stats["history"]
+    assert len(history) >= 2
+    for earlier, later in zip(history, history[1:], strict=False):
+        assert sum(later.features) > sum(earlier.features)
+        assert later.seconds > earlier.seconds
+    assert sum(line.startswith("round") and "estimated error" in line for line in lines) == len(history)
+    assert u.stats["time_degree"] in refine.DEGREES
+    assert u.stats["features"] in [h.features for h in history]
+    assert "orthogonal" in u.stats["design"]
+
+
+@pytest.mark.parametrize("size", [1e-150, 1e150])
+def test_the_scale_of_the_data_does_not_matter(size):
+    one, scaled = (hn.Problem(dim=3, horizon=0.5, initial=lambda x, c=c: c * jnp.exp(-x @ x / 3)) for c in (1.0, size))
+    u, v = (hn.solve(p, seconds=0.1) for p in (one, scaled))
+    t, x = hn.random_points(one, 50)
+    np.testing.assert_allclose(v(t, x) / size, u(t, x), rtol=1e-6)
+    np.testing.assert_allclose(v.stats["estimated_error"], u.stats["estimated_error"], rtol=0.1)
+
+
+def test_the_same_seed_gives_the_same_answer_and_another_seed_another():
+    problem = hn.problems.get("radial-gaussian", dim=8)
+    first, again, other = (hn.solve(problem, seconds=0.1, seed=seed)(0.3, np.full(8, 0.2)) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    assert abs(first - other) < 1e-2 * abs(first)
+
+
+def test_at_a_point():
+    """A Point has no volume: rows lie on the paths that leave it, and the error is judged at the horizon."""
+    x = np.full(6, 0.7)
+    named = hn.problems.get("radial-gaussian", dim=6)
+    problem = hn.Problem(dim=6, horizon=0.5, initial=named.initial, region=hn.Point(x), exact=named.exact)
+    u = hn.solve(problem, seconds=10)
+    exact = hn.exact_values(problem, 0.5, x)
+    assert abs(u(0.5, x) - exact) < 1e-5 * abs(exact)
+    assert u.stats["estimated_error"] < 1e-4
+
+
+def test_options_of_the_growth():
+    problem = hn.problems.get("oscillating", dim=3)
+    u = hn.solve(
+        problem,
+        directions="signs",
+        antithetic=False,
+        time_degree=1,
+        seconds=0.1,
+        collocation="uniform",
+        train_region=hn.Box(-3, 3),
+    )
+    s = u.stats
+    assert (s["design"], s["antithetic"], s["time_degree"], s["collocation"]) == ("signs", False, 1, "uniform")
+    assert u.weights[0].shape == (16, 2)
+
+
+def test_memory_too_small_for_a_first_round_is_said_before_it():
+    with pytest.raises(hn.ResourceError, match="the first round needs .* Raise it: memory="):
+        hn.solve(hn.problems.get("oscillating", dim=3), memory=2**20)
+
+
+def test_the_explicit_solve_with_pairs_and_time_degree():
+    problem = hn.problems.get("nonseparable", dim=4)
+    options = {"features": (64, 64), "rows": (1500, 0), "directions": "orthogonal", "collocation": "paths"}
+    plain, better = (
+        hn.measure(hn.solve(problem, **options, antithetic=a, time_degree=k), 500).l2 for a, k in ((False, 0), (True, 2))
+    )
+    assert better < 0.1 * plain
+
+
+SMOOTH = {
+    "linear": lambda x: x[0],
+    "constant": lambda x: 2.0,
+    "fast sine": lambda x: jnp.sum(jnp.sin(40 * x)),
+    "softplus": lambda x: 0.01 * jax.nn.softplus(jnp.sum(x) / 0.01),
+    "gaussian": lambda x: jnp.exp(-x @ x),
+    "slope without a kink": lambda x: jnp.maximum(x[0], 0.0) ** 2,
+}
+ROUGH = {
+    "payoff": lambda x: jnp.maximum(jnp.mean(x) - 0.1, 0.0),
+    "sum of |x_i|": lambda x: jnp.sum(jnp.abs(x)),
+    "largest": jnp.max,
+    "step": lambda x: jnp.where(x[0] > 0.2, 1.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", [*SMOOTH, *ROUGH])
+def test_kinks_and_jumps_are_found_and_nothing_else(name):
+    f = {**SMOOTH, **ROUGH}[name]
+    problem = hn.Problem(dim=4, horizon=0.5, initial=f)
+    found = smoothness.kinks(problem, 0, workshop())
+    if name in SMOOTH:
+        assert found == {}
+    else:
+        assert found["initial"] > 0.05
+
+
+def test_kinks_of_a_source_in_time_are_found():
+    problem = hn.Problem(dim=2, horizon=1.0, initial=lambda x: x[0], source=lambda t, x: jnp.where(t > 0.5, x[0], 0.0))
+    assert set(smoothness.kinks(problem, 0, workshop())) == {"source"}
+
+
+@pytest.mark.parametrize("dim", [1, 5])
+def test_a_kinked_payoff_is_solved_and_said(dim):
+    problem = hn.problems.get("kinked-ridge", dim=dim)
+    with pytest.warns(hn.HeatnetsWarning, match="`initial` has kinks or jumps .* trained on mild rows"):
+        u = hn.solve(problem, seconds=12)
+    t, x = hn.random_points(problem, 1000)
+    exact = hn.exact_values(problem, t, x)
+    error = hn.relative_errors(u(t, x), exact).l2
+    assert error < 3e-3
+    assert error < u.stats["estimated_error"] < 10 * error
+    assert hn.relative_errors(np.array(jax.vmap(problem.initial)(x)), exact).l2 > 0.2  # what equation rows would return
+    assert u.stats["enforce"] == "mild"
+    np.testing.assert_allclose(u(0.0, x), jax.vmap(problem.initial)(x), atol=1e-12)  # Σ w = 1
+
+
+def test_kinks_are_said_where_the_user_insists():
+    problem = hn.problems.get("kinked-ridge", dim=1)
+    for options in ({"features": (20, 0), "rows": (200, 0)}, {"enforce": "equation", "seconds": 0.1}):
+        with pytest.warns(hn.HeatnetsWarning, match="kinks or jumps"):
+            hn.solve(problem, **options)
+
+
+def test_a_kinked_source():
+    """u_t = u_xx + |x|, u0 = 0, in one dimension: u(t, x) = ∫_0^t E|x + √(2s) N| ds, by quadrature."""
+    problem = hn.Problem(dim=1, horizon=0.5, initial=lambda x: 0.0, source=lambda t, x: jnp.abs(x[0]))
+    with pytest.warns(hn.HeatnetsWarning, match="`source` has kinks"):
+        u = hn.solve(problem, seconds=8)
+    from scipy.stats import norm
+
+    s = 0.5 * (np.arange(4000) + 0.5) / 4000
+    for x in (0.0, 0.4, -0.9):
+        width = np.sqrt(2 * s)
+        wanted = 0.5 * np.mean(2 * width * norm.pdf(x / width) + x * (1 - 2 * norm.cdf(-x / width)))
+        np.testing.assert_allclose(u(0.5, [x]), wanted, rtol=5e-3)
