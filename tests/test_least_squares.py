@@ -161,7 +161,7 @@ def test_damped_qr_is_as_good_as_a_cut_off(array):
             assert np.linalg.norm(A @ np.asarray(fit.weights) - b) < 1e-11 * np.linalg.norm(b)
             assert np.linalg.norm(fit.weights) < 1e3
             assert condition is None or abs(c @ np.asarray(fit.weights) - 1) < 1e-12
-        assert fits[1].rank <= 14
+        assert 12 <= fits[1].rank + (condition is not None) <= 18  # an estimate, from the diagonal of the factor
 
 
 def test_damped_qr_solves_its_definition():

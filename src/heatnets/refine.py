@@ -32,13 +32,22 @@ from heatnets.tiles import Workshop, peak_bytes
 
 DEGREES = (0, 1, 3)  # of the weights in time
 
-_BLOCK, _STRIP = 16, 256  # features and rows per compiled call
 _ROWS_PER_FEATURE = 8  # two per column at the highest degree
-_JUDGES = 64, 7  # points at which errors are estimated, and samples on paths from each
-_LAST_JUDGES = 128, 3  # rather more points: a small error may be larger in places
 _ON_DEVICE = 2**24  # entries from which a system is factored on a GPU: below, compiling for its shape takes longer than LAPACK
 _RESOLVED = 1e-11  # an estimated error that no user can tell from rounding: growing stops
 _STALLED = 0.8  # a round that leaves more than this part of the error, three times in a row, ends the growth
+
+
+class Grain(NamedTuple):
+    """The smallest pieces: features and rows per compiled call; judges and last judges as (points, samples on paths from each)."""
+
+    block: int = 16
+    strip: int = 256
+    judges: tuple[int, int] = (64, 7)
+    last_judges: tuple[int, int] = (128, 3)  # rather more points: a small error may be larger in places
+
+
+_SMALL = Grain(4, 64, (16, 7), (32, 3))  # a sixteenth of the work: for data whose derivatives take milliseconds
 
 
 class Round(NamedTuple):
@@ -79,6 +88,7 @@ class Table:
 
     data: Equation
     shop: Workshop
+    strip: int
     points: Points
     blocks: list[Feature] = field(default_factory=list)
     values: np.ndarray = field(init=False)
@@ -90,7 +100,7 @@ class Table:
         self.forcing = np.asarray(forcing(self.data, self.points, self.shop))
 
     def _entries(self, blocks: list[Feature], points: Points, phase: str) -> tuple[Any, ...]:
-        return tuple(np.asarray(e) for e in both_rows(self.data, blocks, points, self.shop, phase, _STRIP))
+        return tuple(np.asarray(e) for e in both_rows(self.data, blocks, points, self.shop, phase, self.strip))
 
     def add_features(self, blocks: list[Feature], phase: str) -> None:
         new = self._entries(blocks, self.points, phase)
@@ -108,10 +118,12 @@ class Table:
 class Judges:
     """Points of the region and samples on paths from them, where fits are judged by the error equation."""
 
-    def __init__(self, problem: Problem, data: Equation, shop: Workshop, seed: int, stream: str, size: tuple[int, int]) -> None:
+    def __init__(
+        self, problem: Problem, data: Equation, shop: Workshop, seed: int, stream: str, size: tuple[int, int], strip: int
+    ) -> None:
         self.problem, self.paths = problem, certificate.paths(problem, *size, seed, stream)
         s, y = self.paths.s.reshape(-1), self.paths.y.reshape(-1, problem.dim)
-        self.table = Table(data, shop, (np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])))
+        self.table = Table(data, shop, strip, (np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])))
 
     def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:
         """The relative error of a fit, on the safe side; its relative residual; and what residuals are relative to."""
@@ -138,33 +150,30 @@ def kinds(problem: Problem) -> list[int]:
 class Dictionary:
     """Features of several designs and two kinds, in blocks; rows to train on and paths to be judged on."""
 
-    def __init__(self, problem: Problem, settings: Growth, data: Equation, shop: Workshop) -> None:
-        self.problem, self.settings, self.shop = problem, settings, shop
+    def __init__(self, problem: Problem, settings: Growth, data: Equation, shop: Workshop, grain: Grain) -> None:
+        self.problem, self.settings, self.shop, self.grain = problem, settings, shop, grain
         self.kinds = kinds(problem)
         self.designs = settings.designs
         self.sizes = dict.fromkeys((d.name for d in self.designs), 0)  # features of each kind
         # What each column is: its kind, the number of its design, its place in the design's sequence.
         self.kind, self.design, self.rank = (np.zeros(0, int) for _ in range(3))
-        self.rows = Table(data, shop, self._points(0, _STRIP))
-        self.judges = Judges(problem, data, shop, settings.seed, "judges", _JUDGES)
+        self.rows = Table(data, shop, grain.strip, self._points(0, grain.strip))
+        self.judges = Judges(problem, data, shop, settings.seed, "judges", grain.judges, grain.strip)
 
     def _points(self, first: int, last: int) -> Points:
         """Training points, a strip at a time from a stream of its own: a longer list begins with the shorter one."""
-        p, s = self.problem, self.settings
-        pieces = [
-            PLACEMENTS[s.collocation](
-                s.train_region, p.horizon, _STRIP, p.dim, streams.generator(s.seed, f"rows {i}"), p.diffusion
-            )
-            for i in range(first // _STRIP, last // _STRIP)
-        ]
+        p, s, strip = self.problem, self.settings, self.grain.strip
+        place = PLACEMENTS[s.collocation]
+        generators = [streams.generator(s.seed, f"rows {i}") for i in range(first // strip, last // strip)]
+        pieces = [place(s.train_region, p.horizon, strip, p.dim, rng, p.diffusion) for rng in generators]
         t, x = zip(*pieces, strict=True)
         return np.concatenate(t), np.concatenate(x)
 
     def planned(self, growing: list[str]) -> tuple[dict[str, int], int]:
         """Sizes and rows after the next round."""
-        sizes = {n: (2 * size or _BLOCK) if n in growing else size for n, size in self.sizes.items()}
-        features = sum(sizes.values()) * len(self.kinds)
-        return sizes, max(_STRIP, -(-_ROWS_PER_FEATURE * features // _STRIP) * _STRIP)
+        sizes = {n: (2 * size or self.grain.block) if n in growing else size for n, size in self.sizes.items()}
+        features, strip = sum(sizes.values()) * len(self.kinds), self.grain.strip
+        return sizes, -(-_ROWS_PER_FEATURE * features // strip) * strip
 
     def grow(self, growing: list[str], phase: str) -> None:
         """Double the features of the designs named, and take rows to match."""
@@ -177,8 +186,9 @@ class Dictionary:
             counts = (size if 0 in self.kinds else 0, size if 1 in self.kinds else 0)
             drawn = self.settings.family.draw(self.problem, counts, design, self.settings.seed, self.settings.antithetic)
             for kind in self.kinds:
-                for start in range(old, size, _BLOCK):
-                    new.append(jax.tree.map(lambda a, i=start: a[i : i + _BLOCK], drawn[kind]))
+                block = self.grain.block
+                for start in range(old, size, block):
+                    new.append(jax.tree.map(lambda a, i=start: a[i : i + block], drawn[kind]))
                 added = size - old
                 self.kind = np.append(self.kind, np.full(added, kind))
                 self.design = np.append(self.design, np.full(added, number))
@@ -235,7 +245,8 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     started, clock = time.perf_counter(), Clock()
     with clock.phase("pilot"):
         data, skipped = equation(problem, settings.seed)
-        dictionary = Dictionary(problem, settings, data, shop)
+        grain = _grain(problem, settings, data, shop, notes)
+        dictionary = Dictionary(problem, settings, data, shop, grain)
     growing = [d.name for d in dictionary.designs]
     shop.require(dictionary.bytes(growing), "the first round", "")
     best: Fit | None = None
@@ -277,11 +288,37 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     assert best is not None
     with clock.phase("check"):
         # The judges chose the best of many fits, so that their verdict on it flatters: others have the last word.
-        others = Judges(problem, data, shop, settings.seed, "last judges", _LAST_JUDGES)
-        others.table.add_features(dictionary.rows.blocks[: best.features // _BLOCK], "last judges")
+        others = Judges(problem, data, shop, settings.seed, "last judges", grain.last_judges, grain.strip)
+        others.table.add_features(dictionary.rows.blocks[: best.features // grain.block], "last judges")
         error, judged, _ = others.error(np.asarray(best.solved.weights), np.arange(best.features), best.degree)
         best = best._replace(error=error, judged=judged)
     return _network(problem, settings, dictionary, best, history, clock, skipped, shop, notes)
+
+
+def _grain(problem: Problem, settings: Growth, data: Equation, shop: Workshop, notes: Notes) -> Grain:
+    """Smaller pieces where the first round would otherwise take longer than all the time there is.
+
+    That is for Laplacians that are not given, in high dimension: those of products, say, cost d² operations.
+    """
+    automatic = any(rung != "closed form" for rung in data.rungs.values())
+    if not automatic or problem.dim <= 100 or shop.device.platform != "cpu":
+        return Grain()
+    few = Grain(block=2, strip=2)
+    trial = Dictionary(problem, settings, data, shop, few._replace(judges=(2, 2)))
+    trial.grow([settings.designs[0].name], "pilot")  # compiles
+    start, known = time.perf_counter(), trial.rows.values.size
+    trial.rows.add_points(trial._points(16, 18), "pilot")
+    rate = (time.perf_counter() - start) / (trial.rows.values.size - known)
+    usual = Dictionary(problem, settings, data, shop, Grain()).entries([d.name for d in settings.designs])
+    if rate * usual < settings.seconds / 2:
+        return Grain()
+    if rate > 2e-3:
+        notes.warn(
+            f"`initial` or `source` with derivatives takes {1e3 * rate:.2g} ms per feature and point: the solve starts small. "
+            "Give the Laplacian in closed form: hn.Function(f, laplacian=g).",
+            stacklevel=6,
+        )
+    return _SMALL
 
 
 def _choose(dictionary: Dictionary, degree: int, growing: list[str]) -> list[str]:
@@ -293,7 +330,7 @@ def _choose(dictionary: Dictionary, degree: int, growing: list[str]) -> list[str
     """
     names = [d.name for d in dictionary.designs]
     size = dictionary.sizes[names[0]]
-    if len(growing) == 1 or size < 2 * _BLOCK:
+    if len(growing) == 1 or size < 32:
         return growing
     others = [n for n in growing if n != names[0]]
     makes = [growing, *([n for n in growing if n != left] for left in others if len(others) > 1), names[:1]]
@@ -325,8 +362,9 @@ def _network(
     notes: Notes,
 ) -> Solution:
     """The network of one fit, its features sorted by kind."""
-    kind, blocks = dictionary.kind[: fit.features], dictionary.rows.blocks[: fit.features // _BLOCK]
-    by_kind = [[b for i, b in enumerate(blocks) if kind[i * _BLOCK] == k] for k in dictionary.kinds]
+    block = dictionary.grain.block
+    kind, blocks = dictionary.kind[: fit.features], dictionary.rows.blocks[: fit.features // block]
+    by_kind = [[b for i, b in enumerate(blocks) if kind[i * block] == k] for k in dictionary.kinds]
     whole = [jax.tree.map(lambda *parts: jnp.concatenate(parts), *some) for some in by_kind]
     weights = np.asarray(fit.solved.weights).reshape(fit.degree + 1, -1)[:, np.argsort(kind, kind="stable")]
     solved = fit.solved
