@@ -53,7 +53,9 @@ def mixture(dim: int = 8) -> hn.Problem:
 
 
 if __name__ == "__main__":
-    print("| problem | d | relative L2 error | estimated | seconds | features | Monte Carlo, as many samples as features |\n|---|---|---|---|---|---|---|")
+    print(
+        "| problem | d | relative L2 error | estimated | seconds | features | Monte Carlo, as many samples as features |\n|---|---|---|---|---|---|---|"
+    )
     for make in (rational, crossed_waves, mixture):
         problem = make()
         start = time.perf_counter()

@@ -34,8 +34,13 @@ def test_the_readme_example_prints_what_it_says():
     printed, promised = out.getvalue().splitlines(), blocks("text")[0].splitlines()
     number = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
     assert [number.sub("#", line) for line in printed] == [number.sub("#", line) for line in promised]
-    values, wanted = ([float(v) for v in number.findall("\n".join(lines))] for lines in (printed, promised))
-    np.testing.assert_allclose(values, wanted, rtol=1e-4)  # as many digits as the fit has
+    estimates = [
+        float(number.findall(line)[-1]) for lines in (printed, promised) for line in lines if line.startswith("estimated")
+    ]
+    assert 0.01 < estimates[0] / estimates[1] < 100  # how far a budget of seconds goes depends on the machine
+    rest = ([line for line in lines if not line.startswith("estimated")] for lines in (printed, promised))
+    values, wanted = ([float(v) for v in number.findall("\n".join(lines))] for lines in rest)
+    np.testing.assert_allclose(values, wanted, rtol=1e-5)
 
 
 def test_links_lead_somewhere():

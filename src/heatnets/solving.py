@@ -44,37 +44,47 @@ def solve(
     initial_rows: str = "exact",
     initial_weight: float | None = None,
 ) -> Solution:
-    """Solve `u_t = D Δu + F` by a random-feature network of heat kernels and one least-squares solve.
+    """Solve `u_t = D Δu + F` by a random-feature network of heat kernels and linear least squares.
+
+    Without `features` everything is chosen: the network grows until its estimated error stops falling or the budget is spent
+    (docs/choosing.md). With `features` Algorithm 1 of the paper runs once with the options given.
 
     Args:
         problem: the mathematics.
         seed: fixes every random stream.
+        seconds: the time the growth may take; default 60. It ends earlier where nothing is left to gain.
         memory: bytes the solve may use; default three quarters of what is free.
         device: "cpu", "gpu" or a jax.Device; default JAX's first.
-        progress: called as progress(phase, done, total).
+        progress: called as progress(phase, done, total); after each round of growth `phase` is its summary.
         family: "importance", "gaussian" (transformed kernels), or a family object with options of its own.
-        features: (M0, M1), features from the initial condition and from the source.
-        directions: "gaussian" (independent draws), "sobol", or a `Design`.
-        rows: (N, N_ic), rows from the equation and from the initial condition.
-        collocation: "uniform" or "grid".
+        features: (M0, M1), features from the initial condition and from the source; a pair counts once.
+        directions: "gaussian" (independent draws), "sobol", "signs", "hadamard", "orthogonal", or a `Design`; default "gaussian"
+            with `features`, a dictionary of the last three without.
+        antithetic: features in pairs ½[φ(η) + φ(-η)]; default True without `features`, False with.
+        time_degree: weights are polynomials of this degree in t; default chosen without `features`, 0 with.
+        rows: (N, N_ic), rows from the equation and from the initial condition; default four per column.
+        collocation: "uniform", "grid" or "paths" (the region and the paths from it); default "paths" without `features`, "uniform" with.
         train_region: where rows are placed; default the problem's region.
-        enforce: "equation", or "mild": the network equals Monte Carlo samples of the mild solution.
-        mild_samples: Monte Carlo samples behind each mild row.
-        solver: "svd" (scaled columns, cut off), "pinv" (Moore-Penrose) or "cholesky" (ridge normal equations).
-        rcond: relative singular value below which directions are cut; default max(N, M) eps.
+        enforce: "equation", or "mild": the network equals Monte Carlo samples of the mild solution. Default "equation"; without
+            `features`, "mild" where the data are found to have kinks or jumps.
+        mild_samples: Monte Carlo samples behind each mild row; default 256.
+        solver: "svd" (scaled columns, cut off; the default), "qr" (scaled columns, damped), "pinv" (Moore-Penrose) or "cholesky"
+            (ridge normal equations). The growth uses "qr".
+        rcond: relative singular value below which directions are cut (or damped); default max(N, M) eps, for "qr" 1e-14.
         ridge: λ in λ|w|², for "cholesky" and "pinv".
         initial_rows: "exact" (the condition Σ c_j w_j = 1, all that the initial rows can say) or "soft" (the paper's rows).
         initial_weight: multiplies the squared misfit of soft initial rows; default N / N_ic.
 
     Returns:
-        A `Solution`; its `stats` say how it was made. `residual_train` and `residual_held_out` are root mean square misfits of
+        A `Solution`; its `stats` say how it was made. `estimated_error` is that of the growth: relative, root mean square over
+        (0, T] x region (at t = T for a `Point`), one standard error on the safe side. `residual_train` and `residual_held_out` are root mean square misfits of
         the rows that were enforced (the equation, or the mild rows), trained on and held out, relative to the right-hand side
         (to u0/T where that is zero). Warnings are also kept in `stats["warnings"]`.
 
     >>> import heatnets as hn
     >>> problem = hn.problems.get("oscillating", dim=5)
-    >>> u = hn.solve(problem, features=(64, 128), rows=(1000, 0))
-    >>> bool(hn.measure(u).l2 < 1e-3)
+    >>> u = hn.solve(problem)
+    >>> bool(hn.measure(u).l2 < 1e-12 and u.stats["estimated_error"] < 1e-12)
     True
     """
     if not isinstance(problem, Problem):
