@@ -61,6 +61,7 @@ def test_the_estimated_error_is_the_error():
         assert len(u.stats["history"]) == 1
         error = hn.measure(u, 1000).l2
         assert error > 1e-5
+        assert repr(u).endswith(f"estimated_error={u.stats['estimated_error']:.2g})")
         assert 0.5 < u.stats["estimated_error"] / error < 3
 
 
@@ -148,6 +149,19 @@ def test_the_scale_of_the_data_does_not_matter(size):
     np.testing.assert_allclose(v.stats["estimated_error"], u.stats["estimated_error"], rtol=0.1)
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1e5])
+def test_the_unit_of_time_does_not_matter(unit):
+    """T and 1/D in other units: the same mathematics, also for weights that are cubic in time."""
+    make = lambda c: hn.Problem(dim=2, horizon=0.5 * c, diffusion=1 / c, initial=lambda x: jnp.exp(-x @ x / 2))  # noqa: E731
+    one, other = make(1.0), make(unit)
+    u, v = (hn.solve(p, seconds=0.1, time_degree=3) for p in (one, other))
+    t, x = hn.random_points(one, 50)
+    np.testing.assert_allclose(v(t * unit, x), u(t, x), rtol=1e-6)
+    assert u.stats["rank"] == v.stats["rank"]
+    np.testing.assert_allclose(v.gradient(t * unit, x), u.gradient(t, x), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(unit * v.residual(t * unit, x), u.residual(t, x), atol=1e-5)
+
+
 def test_the_same_seed_gives_the_same_answer_and_another_seed_another():
     problem = hn.problems.get("radial-gaussian", dim=8)
     first, again, other = (hn.solve(problem, seconds=0.1, seed=seed)(0.3, np.full(8, 0.2)) for seed in (1, 1, 2))
@@ -229,11 +243,11 @@ def test_kinks_of_a_source_in_time_are_found():
     assert set(smoothness.kinks(problem, 0, workshop())) == {"source"}
 
 
-@pytest.mark.parametrize("dim", [1, 5])
-def test_a_kinked_payoff_is_solved_and_said(dim):
+@pytest.mark.parametrize(("dim", "seconds"), [(1, 12), (5, 40)])
+def test_a_kinked_payoff_is_solved_and_said(dim, seconds):
     problem = hn.problems.get("kinked-ridge", dim=dim)
     with pytest.warns(hn.HeatnetsWarning, match="`initial` has kinks or jumps .* trained on mild rows"):
-        u = hn.solve(problem, seconds=12)
+        u = hn.solve(problem, seconds=seconds)
     t, x = hn.random_points(problem, 1000)
     exact = hn.exact_values(problem, t, x)
     error = hn.relative_errors(u(t, x), exact).l2
@@ -242,6 +256,7 @@ def test_a_kinked_payoff_is_solved_and_said(dim):
     assert hn.relative_errors(np.array(jax.vmap(problem.initial)(x)), exact).l2 > 0.2  # what equation rows would return
     assert u.stats["enforce"] == "mild"
     np.testing.assert_allclose(u(0.0, x), jax.vmap(problem.initial)(x), atol=1e-12)  # Σ w = 1
+    assert "estimated_error" in repr(u)
 
 
 def test_kinks_are_said_where_the_user_insists():

@@ -95,21 +95,24 @@ def test_columns_of_weights_that_vary_in_time(degree):
     rng = np.random.default_rng(0)
     points = rng.uniform(0.2, 0.8, 4), rng.standard_normal((4, 3))
     shop = workshop()
-    rows, values = residual_rows(data, blocks, points, shop, degree), value_rows(data, blocks, points, shop, "values", degree)
+    rows, values = (
+        residual_rows(data, blocks, points, shop, degree, 2.0),
+        value_rows(data, blocks, points, shop, "values", degree, 2.0),
+    )
     features = [one(block, j) for block in blocks for j in range(len(block.start))]
 
     class Raised(eqx.Module):
         feature: Feature
 
         def value(self, equation, t, x):
-            return t**k * self.feature.value(equation, t, x)
+            return (t / 2.0) ** k * self.feature.value(equation, t, x)
 
     for k in range(degree + 1):
         for j, feature in enumerate(features):
             t, x = jnp.asarray(points[0][1]), jnp.asarray(points[1][1])
             column = k * len(features) + j
             np.testing.assert_allclose(rows[1, column], whole_residual(Raised(feature), data, t, x), rtol=1e-9)
-            np.testing.assert_allclose(values[1, column], t**k * feature.value(data, t, x), rtol=1e-12)
+            np.testing.assert_allclose(values[1, column], (t / 2.0) ** k * feature.value(data, t, x), rtol=1e-12)
 
 
 def test_importance_features_are_the_papers():

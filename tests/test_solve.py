@@ -288,6 +288,7 @@ BAD = [
     ({"features": None, "rows": None, "family": "gaussian"}, "`features` and `rows` must be given with family='gaussian'"),
     ({"features": None, "rows": None, "seconds": 0}, "`seconds` must be one finite number > 0"),
     ({"features": None, "rows": None, "seconds": "long"}, "`seconds` must be one finite number > 0"),
+    ({"features": None, "rows": None, "collocation": "grid"}, '`collocation="grid"` needs a size: a grid does not grow'),
     ({"seconds": 10}, "`seconds` is the budget for choosing a size"),
     ({"antithetic": 1}, "`antithetic` must be True, False or None; got 1"),
     ({"antithetic": True, "family": "gaussian"}, "`antithetic` pairs directions, which Gaussian kernels do not have"),
@@ -396,6 +397,7 @@ def test_a_design_is_checked():
         hn.solve(problem, **SAME, directions=Wrong())
 
 
+@pytest.mark.filterwarnings("ignore:.*kinks or jumps")
 def test_rows_that_are_not_finite_name_the_point():
     """|x| is finite where it was probed, but not twice differentiable at the origin, where a row of the grid lies."""
     problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.sqrt(x @ x))

@@ -3,7 +3,7 @@
 equation rows   (∂_t - DΔ) φ_j (t_k, x_k),   F(t_k, x_k)
 value rows      φ_j(t_k, x_k)                (mild rows; at t = 0 the initial rows)
 
-Weights may vary in time: with a degree K every feature has the columns φ, t φ, ..., t^K φ.
+Weights may vary in time: with a degree K every feature has the columns φ, (t/T) φ, ..., (t/T)^K φ.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def _initial(equation: Equation, x: Array) -> Array:
 
 
 def residual_rows(
-    equation: Equation, blocks: list[Feature], points: Points, shop: Workshop, degree: int = 0
+    equation: Equation, blocks: list[Feature], points: Points, shop: Workshop, degree: int = 0, horizon: float = 1.0
 ) -> Float[Array, "rows columns"]:
-    """(∂_t - DΔ) t^k φ_j (t_k, x_k): the columns of k = 0 for all features, then those of k = 1, ..."""
+    """(∂_t - DΔ) (t/T)^k φ_j (t_k, x_k): the columns of k = 0 for all features, then those of k = 1, ..."""
     floats = equation.workspace(points[1].shape[1])
     if degree == 0:
         return _finite(matrix(_residual_entry, blocks, equation, points, floats, shop, "equation rows"), points)
-    return residual_columns(*both_rows(equation, blocks, points, shop, "equation rows"), points[0], degree)
+    return residual_columns(*both_rows(equation, blocks, points, shop, "equation rows"), points[0], degree, horizon)
 
 
 def both_rows(
@@ -69,11 +69,12 @@ def value_rows(
     shop: Workshop,
     phase: str,
     degree: int = 0,
+    horizon: float = 1.0,
     strip: int | None = None,
 ) -> Float[Array, "rows columns"]:
-    """t^k φ_j(t_k, x_k)."""
+    """(t/T)^k φ_j(t_k, x_k)."""
     values = _finite(matrix(_value_entry, blocks, equation, points, 4 * points[1].shape[1], shop, phase, strip), points)
-    return value_columns(values, points[0], degree)
+    return value_columns(values, points[0], degree, horizon)
 
 
 def powers(t: Array | np.ndarray, degree: int) -> tuple[Any, Any]:
@@ -87,15 +88,16 @@ def _numpy(array: Any) -> Any:
     return np if isinstance(array, np.ndarray) else jnp
 
 
-def value_columns(values: Any, t: np.ndarray, degree: int) -> Any:
-    """t^k φ_j from φ_j."""
-    p, _ = powers(t, degree)
+def value_columns(values: Any, t: np.ndarray, degree: int, horizon: float) -> Any:
+    """(t/T)^k φ_j from φ_j."""
+    p, _ = powers(t / horizon, degree)
     return _numpy(values).concatenate([values * p[:, k, None] for k in range(degree + 1)], axis=1)
 
 
-def residual_columns(values: Any, residuals: Any, t: np.ndarray, degree: int) -> Any:
-    """(∂_t - DΔ)(t^k φ) = t^k (∂_t - DΔ) φ + k t^{k-1} φ: more columns from the same evaluations."""
-    p, dp = powers(t, degree)
+def residual_columns(values: Any, residuals: Any, t: np.ndarray, degree: int, horizon: float) -> Any:
+    """(∂_t - DΔ)(t^k φ) = t^k (∂_t - DΔ) φ + k t^{k-1} φ, in units of T: more columns from the same evaluations."""
+    p, dp = powers(t / horizon, degree)
+    dp = dp / horizon
     return _numpy(values).concatenate([residuals * p[:, k, None] + values * dp[:, k, None] for k in range(degree + 1)], axis=1)
 
 

@@ -36,7 +36,7 @@ class Square(NamedTuple):
 
     @property
     def root(self) -> float:
-        """A root mean square on the safe side: one standard error is added to the square."""
+        """The root of the mean square plus one standard error. Errors have heavy tails: it can be too small by a factor of three."""
         return self.unit * float(np.sqrt(max(self.mean, 0.0) + self.noise))
 
 

@@ -72,7 +72,7 @@ def paths(
     return r * t, x + np.sqrt(2 * diffusion * (1 - r) * t)[:, None] * rng.standard_normal(x.shape)
 
 
-_SHORTEST = 1e-7  # of the horizon
+_SHORTEST = 1e-7  # of t
 
 
 def time_fractions(rng: np.random.Generator, count: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -36,7 +36,7 @@ class Fit(NamedTuple):
 
     weights: Float[Array, " features"]
     rank: int
-    condition: float  # largest over smallest singular value kept
+    condition: float  # largest over smallest singular value kept; for qr of the factor's diagonal, which estimates it from below
     rcond: float  # relative singular value below which a direction is cut off (or damped by more than half)
     solver: str
     notes: list[str]
@@ -120,23 +120,27 @@ def _turn_back(xp: Any, v: Array, weights: Array, first: Array) -> Array:
 def near(A: np.ndarray, b: np.ndarray, prior: np.ndarray, condition: np.ndarray | None) -> tuple[np.ndarray, float, float]:
     """min |A w - b|² + λ |w - prior|² for noisy b, with condition·w kept; λ by generalised cross-validation.
 
-    Returns the weights, λ, and the degrees of freedom spent. λ = ∞, the prior itself, is among the candidates.
+    Returns the weights, λ in units of max b², and the degrees of freedom spent. λ = ∞, the prior itself, is among the candidates.
     """
+    size = float(np.max(np.abs(b))) or 1.0  # squares of small numbers underflow
+    A, b = A / size, b / size
     gap = b - A @ prior
     with _lapack_threads(min(A.shape)):
         mirror = None
         if condition is not None:
             A, _, _, mirror = _turn(A, gap, condition)
         U, s, Vt = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
+    if s[0] == 0:
+        return prior, np.inf, 0.0
     along = U.T @ gap
     rest = float(gap @ gap - along @ along)
     best: tuple[float, float, np.ndarray] = (float(gap @ gap) / len(gap), np.inf, np.zeros_like(s))
-    for size in s[0] ** 2 * 10.0 ** np.arange(-14, 3, 0.5):
-        damp = s**2 / (s**2 + size)
+    for ridge in s[0] ** 2 * 10.0 ** np.arange(-14, 3, 0.5):
+        damp = s**2 / (s**2 + ridge)
         misfit = max(rest, 0.0) + float(np.sum(((1 - damp) * along) ** 2))
         score = misfit * len(gap) / (len(gap) - damp.sum()) ** 2
         if score < best[0]:
-            best = score, float(size), damp
+            best = score, float(ridge), damp
     change = Vt.T @ (best[2] * along / np.where(s > 0, s, 1.0))
     if mirror is not None:
         change = _turn_back(mirror, change, np.zeros(()))
@@ -172,8 +176,9 @@ def _qr(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
     if not np.all(diagonal > 0):  # no damping, and columns of zeros
         return _svd(A, b, rcond, ridge)
     by = scipy.linalg.solve_triangular if isinstance(A, np.ndarray) else jax.scipy.linalg.solve_triangular
-    rank = int(np.sum(diagonal > 2 * cut * np.sqrt(n)))
-    return Fit(by(triangle, right) * scale, rank, float(diagonal.max() / diagonal.min()), cut, "qr", _left_out(keep))
+    kept = diagonal[diagonal > 2 * cut * np.sqrt(n)]
+    spread = float(kept.max() / kept.min()) if len(kept) else 1.0
+    return Fit(by(triangle, right) * scale, len(kept), spread, cut, "qr", _left_out(keep))
 
 
 @_anywhere

@@ -104,7 +104,7 @@ def _counts(problem: Problem, settings: Settings, notes: Notes) -> tuple[int, in
         notes.warn(f"there is no source: the {settings.features[1]} source features are left out", stacklevel=6)
         return settings.features[0], 0
     if problem.source is not None and not settings.features[1]:
-        notes.warn("the source has no features of its own: `features` has M1 = 0", stacklevel=5)
+        notes.warn("the source has no features of its own: `features` has M1 = 0", stacklevel=6)
     return settings.features
 
 
@@ -122,10 +122,12 @@ def _rows(
     problem: Problem, data: Equation, blocks: list[Feature], points: Points, settings: Settings, shop: Workshop
 ) -> tuple[Array, Array]:
     if settings.enforce == "equation":
-        return residual_rows(data, blocks, points, shop, settings.time_degree), jnp.asarray(forcing(data, points, shop))
+        return residual_rows(data, blocks, points, shop, settings.time_degree, problem.horizon), jnp.asarray(
+            forcing(data, points, shop)
+        )
     # Mild rows: the network equals an unbiased sample of the mild solution at each point.
     sample = montecarlo.mild_samples(problem, *points, settings.mild_samples, settings.seed, shop).value
-    return value_rows(data, blocks, points, shop, "mild rows", settings.time_degree), jnp.asarray(sample)
+    return value_rows(data, blocks, points, shop, "mild rows", settings.time_degree, problem.horizon), jnp.asarray(sample)
 
 
 def _initial_rows(

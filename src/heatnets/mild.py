@@ -26,7 +26,7 @@ from heatnets.features import Feature
 from heatnets.operators import Equation, values_only
 from heatnets.problem import Problem
 from heatnets.refine import Round, kinds, network
-from heatnets.regions import Point
+from heatnets.regions import Point, Region
 from heatnets.settings import Growth
 from heatnets.solution import Solution
 from heatnets.tiles import Workshop
@@ -39,8 +39,11 @@ _JUDGES, _BATCHES = 128, 4  # points at which errors are estimated; batches of p
 def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> Solution:
     """Rounds of growth, each with twice the features and rows, until the budget is spent."""
     started, clock = time.perf_counter(), Clock()
+    if settings.time_degree is not None or settings.rcond is not None:
+        notes.warn("`time_degree` and `rcond` play no part in training on mild rows", 5)
+    shop.require(8 * (4 * _ROWS * 6 * _FEATURES + 4 * _ROWS * problem.dim), "the first round", "")
     data = values_only(problem)
-    judged = _points(problem, _JUDGES, settings.seed, "mild judges")
+    judged = _points(problem, problem.region, _JUDGES, settings.seed, "mild judges")
     halves = np.zeros((2, _JUDGES))  # two independent estimates of u there, from more samples in each round
     history: list[Round] = []
     best: tuple[float, list[Feature], np.ndarray, dict[str, Any]] | None = None
@@ -50,7 +53,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         label = f"round {len(history)}"
         with clock.phase("assembly"):
             blocks, prior, start = _features(problem, settings, _FEATURES * growth)
-            points = _points(problem, rows, settings.seed, f"mild rows {label}")
+            points = _points(problem, settings.train_region, rows, settings.seed, f"mild rows {label}")
             A = _values(data, blocks, points, shop, label)
             sample, noise = _samples(problem, points, 1, settings.seed, shop, label)
         with clock.phase("solve"):
@@ -60,7 +63,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             fresh = [_samples(problem, judged, _BATCHES * growth, settings.seed, shop, f"{label}, half {h}")[0] for h in (0, 1)]
             share = growth / (2 * growth - 1)
             halves = (1 - share) * halves + share * np.stack(fresh)
-            scale = float(np.sqrt(max(np.mean(halves[0] * halves[1]), 0.0))) or 1.0
+            scale = certificate.rms(halves.mean(axis=0)) or 1.0
             value = _values(data, blocks, judged, shop, label) @ weights
             error = certificate.mean_square((halves - value).T).root / scale
         counts = tuple(len(b.start) for b in blocks)
@@ -68,7 +71,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         features = (counts[0] if 0 in kinds(problem) else 0, counts[-1] if 1 in kinds(problem) else 0)
         history.append(Round(features, rows, 0, " + ".join(d.name for d in settings.designs), error, elapsed))
         shop.progress(f"{label}: {history[-1]}", 1, 1)
-        misfit = float(np.sqrt(np.mean((A @ weights - sample) ** 2)))
+        misfit = certificate.rms(A @ weights - sample)
         facts = {
             "features": features, "rows": (rows, 0), "rank": round(freedom), "ridge": ridge,
             "residual_train": misfit / scale, "mild_noise": noise / scale,
@@ -81,7 +84,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             break
     error, blocks, weights, facts = best
     return network(problem, settings, shop, notes, clock, history, error, data, blocks, weights, {
-        **facts, "time_degree": 0, "enforce": "mild", "solver": "near", "rcond": None, "condition": None,
+        **facts, "collocation": "uniform", "time_degree": 0, "enforce": "mild", "solver": "near", "rcond": None, "condition": None,
         "residual_held_out": None, "laplacian": {}, "laplacian_skipped": {},
     })  # fmt: skip
 
@@ -111,10 +114,10 @@ def _values(data: Equation, blocks: list[Feature], points: Points, shop: Worksho
     return np.asarray(value_rows(data, pieces, points, shop, phase, strip=_JUDGES))
 
 
-def _points(problem: Problem, count: int, seed: int, stream: str) -> Points:
+def _points(problem: Problem, region: Region, count: int, seed: int, stream: str) -> Points:
     """Points of (0, T] x region; of t = T for a `Point`, as the region says nothing of other times."""
-    t, x = uniform(problem.region, problem.horizon, count, problem.dim, streams.generator(seed, stream))
-    return (np.full(count, problem.horizon) if isinstance(problem.region, Point) else t), x
+    t, x = uniform(region, problem.horizon, count, problem.dim, streams.generator(seed, stream))
+    return (np.full(count, problem.horizon) if isinstance(region, Point) else t), x
 
 
 def _features(problem: Problem, settings: Growth, size: int) -> tuple[list[Feature], np.ndarray, np.ndarray]:

@@ -74,7 +74,7 @@ class Fit(NamedTuple):
     rows: int
     degree: int
     solved: least_squares.Fit
-    error: float  # relative, on the safe side
+    error: float  # relative, one standard error added
     trained: float  # root mean square misfit of the rows, relative to the source (to u/T where there is none)
     judged: float  # the same of the judges' rows
 
@@ -126,11 +126,12 @@ class Judges:
         self.table = Table(data, shop, strip, (np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])))
 
     def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:
-        """The relative error of a fit, on the safe side; its relative residual; and what residuals are relative to."""
+        """The relative error of a fit, one standard error added; its relative residual; and what residuals are relative to."""
         n, table = self.paths.s.size, self.table
         t, force = table.points[0], table.forcing[:n]
-        A = residual_columns(table.values[:n, columns], table.residuals[:n, columns], t[:n], degree)
-        V = value_columns(table.values[n:, columns], t[n:], degree)
+        T = self.problem.horizon
+        A = residual_columns(table.values[:n, columns], table.residuals[:n, columns], t[:n], degree, T)
+        V = value_columns(table.values[n:, columns], t[n:], degree, T)
         residual, value, terms = force - A @ weights, V @ weights, np.abs(V) @ np.abs(weights)
         square = certificate.mean_square(self.paths.weight * residual.reshape(self.paths.weight.shape))
         scale, rounding = _rms(value) or 1.0, EPS * _rms(terms)
@@ -212,7 +213,8 @@ class Dictionary:
         sizes, rows = self.planned(growing)
         columns = sum(sizes.values()) * len(self.kinds)
         full = columns * (1 + max(self.degrees))
-        return 8 * (2 * columns * rows * 2 + 4 * (rows + full) * full + (rows + columns) * self.problem.dim)
+        judges = 2 * len(self.judges.table.points[0])
+        return 8 * (2 * columns * (rows + judges) * 2 + 4 * (rows + full) * full + (rows + columns + judges) * self.problem.dim)
 
     @property
     def degrees(self) -> tuple[int, ...]:
@@ -225,7 +227,7 @@ class Dictionary:
     def solve(self, columns: np.ndarray, degree: int) -> Fit:
         """Weights of some columns, and their error by the error equation."""
         table = self.rows
-        A = residual_columns(table.values[:, columns], table.residuals[:, columns], table.points[0], degree)
+        A = residual_columns(table.values[:, columns], table.residuals[:, columns], table.points[0], degree, self.problem.horizon)
         condition = None
         if 0 in self.kinds:
             start = (self.kind[columns] == 0).astype(float)  # φ_j(0, ·) = u0 for features from u0, zero for the others
@@ -303,12 +305,13 @@ def _grain(problem: Problem, settings: Growth, data: Equation, shop: Workshop, n
     automatic = any(rung != "closed form" for rung in data.rungs.values())
     if not automatic or problem.dim <= 100 or shop.device.platform != "cpu":
         return Grain()
-    few = Grain(block=2, strip=2)
-    trial = Dictionary(problem, settings, data, shop, few._replace(judges=(2, 2)))
+    trial = Dictionary(problem, settings, data, shop, Grain(block=2, strip=2, judges=(2, 2)))
     trial.grow([settings.designs[0].name], "pilot")  # compiles
-    start, known = time.perf_counter(), trial.rows.values.size
-    trial.rows.add_points(trial._points(16, 18), "pilot")
-    rate = (time.perf_counter() - start) / (trial.rows.values.size - known)
+    rate = _seconds(trial, 2)
+    if rate < 2e-3:  # a call may cost more than its entries: time more of them
+        trial = Dictionary(problem, settings, data, shop, Grain(block=16, strip=32, judges=(2, 2)))
+        trial.grow([settings.designs[0].name], "pilot")
+        rate = _seconds(trial, 32)
     usual = Dictionary(problem, settings, data, shop, Grain()).entries([d.name for d in settings.designs])
     if rate * usual < settings.seconds / 2:
         return Grain()
@@ -319,6 +322,13 @@ def _grain(problem: Problem, settings: Growth, data: Equation, shop: Workshop, n
             stacklevel=6,
         )
     return _SMALL
+
+
+def _seconds(dictionary: Dictionary, rows: int) -> float:
+    """Seconds per entry of one more strip."""
+    start, known = time.perf_counter(), dictionary.rows.values.size
+    dictionary.rows.add_points(dictionary._points(0, rows), "pilot")
+    return (time.perf_counter() - start) / (dictionary.rows.values.size - known)
 
 
 def _choose(dictionary: Dictionary, degree: int, growing: list[str]) -> list[str]:
@@ -397,7 +407,7 @@ def network(
         notes.warn(
             f"not solved: the error is estimated at {error:.2g} of the solution's size. Give more `seconds`, or a smaller region or "
             "horizon; data that grow too fast at infinity cannot be met at all.",
-            stacklevel=6,
+            stacklevel=7 if facts["enforce"] == "equation" else 6,  # the caller's line
         )
     return Solution(problem, data, blocks, jnp.asarray(weights), shop, stats={
         "family": settings.family.name, "design": " + ".join(d.name for d in settings.designs), "antithetic": settings.antithetic,

@@ -119,6 +119,8 @@ def settings(
     for design in designs:
         design.check(1 + problem.dim)
     placement = choice("collocation", ("paths" if grows else "uniform") if collocation is None else collocation, _PLACEMENTS)
+    if grows and placement == "grid":
+        raise InputError('`collocation="grid"` needs a size: a grid does not grow. Give `features`, or use collocation="paths".')
     region = problem.region if train_region is None else train_region
     _check_region(region, problem.dim, placement)
     if rcond is not None and solver == "cholesky":
@@ -180,7 +182,9 @@ def settings(
 
 def _check_region(region: Any, dim: int, placement: str) -> None:
     if not isinstance(region, Region):
-        raise InputError(f"`train_region` must be hn.Box or hn.Normal; got {describe(region)}.")
+        raise InputError(
+            f'`train_region` must be hn.Box or hn.Normal (hn.Point with collocation="paths"); got {describe(region)}.'
+        )
     region.check(dim, "train_region")
     if isinstance(region, Point) and placement != "paths":
         raise InputError(

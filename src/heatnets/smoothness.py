@@ -1,4 +1,4 @@
-"""Are the data C²? Equation rows cannot see a kink or a jump: for max(x, 0) they return u0, wrong by a third, with residual zero.
+"""Have the data kinks or jumps? Equation rows cannot see a kink or a jump: for max(x, 0) they return u0, wrong by a third, with residual zero.
 
 Along random segments g(s) = f(start + s (end - start)) the change of g' must be the integral of g'', and the change of g that of g',
 by Gauss quadrature. A segment that fails is halved, towards the half that fails, until it is resolved (steep, but smooth) or not
@@ -20,11 +20,14 @@ from heatnets.tiles import Workshop, evaluate
 _NODES, _WEIGHTS = (0.5 * (a + b) for a, b in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0), strict=True))
 _COORDINATES = 2e6  # 2000 segments up to d = 1000, fewer beyond, 256 at least: kinks cross 7 to 58 % of segments
 _HALVINGS = 8  # what is narrower than 1/256 of a segment is a kink to rows, too
+_NEGLIGIBLE = (
+    0.002  # a share of segments below which a kink hardly matters, or is a jump of curvature that happened to look like one
+)
 _TOLERANCE = 1e-6  # of the derivatives' size: smooth segments miss by rounding
 
 
 def kinks(problem: Problem, seed: int, shop: Workshop) -> dict[str, float]:
-    """The share of segments on which a function of the problem is not C², for each function that has such segments."""
+    """The share of segments on which a function of the problem has a kink or a jump, for each function that has such segments."""
     rng = streams.generator(seed, "segments")
     n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
     ends: list[tuple[np.ndarray, np.ndarray]] = []
@@ -36,7 +39,7 @@ def kinks(problem: Problem, seed: int, shop: Workshop) -> dict[str, float]:
     found = {"initial": _share(problem.initial, (x0,), (x1,), shop)}
     if problem.source is not None:
         found["source"] = _share(problem.source, (t0, x0), (t1, x1), shop)
-    return {name: share for name, share in found.items() if share}
+    return {name: share for name, share in found.items() if share > _NEGLIGIBLE}
 
 
 def _share(f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], shop: Workshop) -> float:

@@ -22,7 +22,7 @@ from heatnets.tiles import Workshop, contract
 
 
 class Solution:
-    """ũ(t, x) = Σ_j w_j φ_j(t, x), from `hn.solve`; with a time degree K, w_j = Σ_k w_jk t^k.
+    """ũ(t, x) = Σ_j w_j φ_j(t, x), from `hn.solve`; with a time degree K, w_j = Σ_k w_jk (t/T)^k.
 
     Call it with one time and point, () and (dim,), or with many, (n,) and (n, dim); one of the two may stay single.
     Values are NumPy float64, of shape () or (n,). Points are streamed through in tiles: n may be large.
@@ -47,7 +47,8 @@ class Solution:
         degree = stats["time_degree"]
         parts = np.split(np.asarray(weights).reshape(degree + 1, -1).T, np.cumsum(sizes)[:-1])
         self.weights = tuple(part if degree else part[:, 0] for part in parts)
-        self._blocks = [(block, jax.device_put(w, shop.device)) for block, w in zip(blocks, parts, strict=True) if len(w)]
+        units = problem.horizon ** np.arange(degree + 1.0)  # weights belong to (t/T)^k
+        self._blocks = [(block, jax.device_put(w / units, shop.device)) for block, w in zip(blocks, parts, strict=True) if len(w)]
 
     @in_double
     def __call__(self, t: Any, x: Any) -> np.ndarray:
@@ -81,9 +82,11 @@ class Solution:
 
     def __repr__(self) -> str:
         s = self.stats
+        known = [name for name in ("estimated_error", "residual_held_out") if s[name] is not None]
+        told = f"{known[0]}={s[known[0]]:.2g}"
         return (
             f"Solution(dim={self.problem.dim}, family={s['family']!r}, features={s['features']}, rows={s['rows']}, "
-            f"rank={s['rank']}, residual_held_out={s['residual_held_out']:.2g})"
+            f"rank={s['rank']}, {told})"
         )
 
 
