@@ -40,7 +40,7 @@ def test_the_readme_example_prints_what_it_says():
     assert 0.01 < estimates[0] / estimates[1] < 100  # how far a budget of seconds goes depends on the machine
     rest = ([line for line in lines if not line.startswith("estimated")] for lines in (printed, promised))
     values, wanted = ([float(v) for v in number.findall("\n".join(lines))] for lines in rest)
-    np.testing.assert_allclose(values, wanted, rtol=1e-5)
+    np.testing.assert_allclose(values, wanted, rtol=1e-4)  # the digits that are printed
 
 
 def test_links_lead_somewhere():

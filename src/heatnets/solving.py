@@ -77,7 +77,7 @@ def solve(
 
     Returns:
         A `Solution`; its `stats` say how it was made. `estimated_error` is that of the growth: relative, root mean square over
-        (0, T] x region (at t = T for a `Point`), one standard error on the safe side. `residual_train` and `residual_held_out` are root mean square misfits of
+        (0, T] x region (at t = T for a `Point`), plus one standard error. `residual_train` and `residual_held_out` are root mean square misfits of
         the rows that were enforced (the equation, or the mild rows), trained on and held out, relative to the right-hand side
         (to u0/T where that is zero). Warnings are also kept in `stats["warnings"]`.
 
