@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import warnings
 
 import jax
@@ -267,6 +268,16 @@ def test_kinks_are_said_where_the_user_insists():
             u = hn.solve(problem, **options)
         assert any("kinks or jumps" in str(w.message) for w in said)
         assert any("kinks or jumps" in w for w in u.stats["warnings"])
+
+
+def test_what_paths_hardly_ever_see_is_said():
+    """A payoff far out of the money: practically no path from the region ends where it is not zero."""
+    for strike, message in ((1.8, "zero at all but .* % of the places"), (9.0, "zero at every place looked at")):
+        problem = hn.Problem(dim=2, horizon=0.1, initial=lambda x, k=strike: jnp.exp(-1 / jnp.maximum(x[0] - k, 1e-9)))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            hn.solve(problem, seconds=0.1)
+        assert any(re.search(message, str(w.message)) for w in said)
 
 
 def test_a_kinked_source():

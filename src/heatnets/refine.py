@@ -347,6 +347,8 @@ def _choose(dictionary: Dictionary, degree: int, growing: list[str]) -> list[str
     errors = np.array(
         [[_error(dictionary, [names.index(n) for n in make], m, degree) for m in (size // 2, size)] for make in makes]
     )
+    if not np.all(errors > 0):
+        return growing
     slopes = np.clip(np.log2(errors[:, 0] / errors[:, 1]), 0, 8)
     promised = errors[:, 1] * (np.array([len(make) for make in makes]) / (2 * len(growing))) ** slopes
     as_good = np.all(errors < 1.25 * errors[0], axis=1)

@@ -21,7 +21,7 @@ _NODES, _WEIGHTS = (0.5 * (a + b) for a, b in zip(np.polynomial.legendre.leggaus
 _COORDINATES = 2e6  # 2000 segments up to d = 1000, fewer beyond, 256 at least: kinks cross 7 to 58 % of segments
 _HALVINGS = 8  # what is narrower than 1/256 of a segment is a kink to rows, too
 _NEGLIGIBLE = (
-    0.002  # a share of segments below which a kink hardly matters, or is a jump of curvature that happened to look like one
+    0.001  # a share of segments below which a kink hardly matters, or is a jump of curvature that happened to look like one
 )
 _TOLERANCE = 1e-6  # of the derivatives' size: smooth segments miss by rounding
 
@@ -40,6 +40,23 @@ def kinks(problem: Problem, seed: int, shop: Workshop) -> dict[str, float]:
     if problem.source is not None:
         found["source"] = _share(problem.source, (t0, x0), (t1, x1), shop)
     return {name: share for name, share in found.items() if share > _NEGLIGIBLE}
+
+
+def seen(problem: Problem, seed: int, shop: Workshop) -> float:
+    """The share of sampled places, in the region and at the ends of paths from it, where `initial` or `source` is not zero."""
+    rng = streams.generator(seed, "seen")
+    n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
+    x = problem.region.sample(rng, n, problem.dim)
+    lag = problem.horizon * rng.random(n)
+    x = x + np.sqrt(2 * problem.diffusion * lag)[:, None] * rng.standard_normal(x.shape)
+    there = evaluate(_nonzero, (problem.initial, problem.source), (problem.horizon - lag, x), 4 * problem.dim, shop)
+    return float(np.mean(there))
+
+
+def _nonzero(data: tuple[Function, Function | None], t: Array, x: Array) -> Array:
+    initial, source = data
+    there = initial(x) != 0
+    return there if source is None else there | (source(t, x) != 0)
 
 
 def _share(f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], shop: Workshop) -> float:

@@ -116,6 +116,15 @@ def _solve(problem: Problem, chosen: Settings | Growth, shop: Workshop, notes: N
         notes.warn(f"{found}, which equation rows cannot see: the estimated error means nothing. Leave `enforce` out.", 4)
     elif rough:
         notes.warn(f"{found}: trained on mild rows (Monte Carlo samples of the solution) instead of the equation.", 4)
+    share = smoothness.seen(problem, chosen.seed, shop)
+    if 0 < share < 0.01:
+        notes.warn(
+            f"`initial` and `source` are zero at all but {100 * share:.2g} % of the places that paths from the region lead to: what is rare is not "
+            "resolved, and the estimated error means little. Choose a region that sees the data.",
+            4,
+        )
+    elif share == 0:
+        notes.warn("`initial` and `source` are zero at every place looked at: u = 0 is all that can be said there.", 4)
     by_samples = chosen.enforce == "mild" or (rough and chosen.enforce is None)
     return (mild if by_samples else refine).grow(problem, chosen, shop, notes)
 
