@@ -20,9 +20,7 @@ from heatnets.tiles import Workshop, evaluate
 _NODES, _WEIGHTS = (0.5 * (a + b) for a, b in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0), strict=True))
 _COORDINATES = 2e6  # 2000 segments up to d = 1000, fewer beyond, 256 at least: kinks cross 7 to 58 % of segments
 _HALVINGS = 8  # what is narrower than 1/256 of a segment is a kink to rows, too
-_NEGLIGIBLE = (
-    0.001  # a share of segments below which a kink hardly matters, or is a jump of curvature that happened to look like one
-)
+_NEGLIGIBLE = 0.001  # a share of segments below which a kink hardly matters (or is a jump of curvature that looked like one)
 _TOLERANCE = 1e-6  # of the derivatives' size: smooth segments miss by rounding
 
 
