@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import warnings
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import pytest
 
 import heatnets as hn
 from heatnets import certificate, refine, smoothness
+from heatnets.errors import Notes
 from heatnets.operators import equation
 from heatnets.settings import settings
 from heatnets.tiles import workshop
@@ -293,3 +295,63 @@ def test_a_kinked_source():
     # The estimate averages over the region, these are three points of it: a factor of three apart at most.
     assert hn.relative_errors(u(0.5, x), wanted).l2 < 3 * u.stats["estimated_error"]
     assert u.stats["estimated_error"] < 2e-2
+
+
+class Errors:
+    """A dictionary whose fits have errors said beforehand: `table[designs] = (error at half the size, error at the size)`."""
+
+    def __init__(self, table, size=64):
+        self.designs = [SimpleNamespace(name=n) for n in ("orthogonal", "hadamard", "signs")]
+        self.sizes = {d.name: size for d in self.designs}
+        self.design = np.repeat(np.arange(3), size)
+        self.rank = np.tile(np.arange(size), 3)
+        self.table = table
+
+    def solve(self, columns, degree):
+        made = tuple(sorted(set(self.design[columns].tolist())))
+        whole = len(columns) == len(made) * self.sizes["signs"]
+        return SimpleNamespace(error=self.table.get(made, (1.0, 1.0))[whole])
+
+
+ALL = ["orthogonal", "hadamard", "signs"]
+
+
+@pytest.mark.parametrize(
+    ("table", "size", "kept"),
+    [
+        # The first design alone is as good at both sizes and converges: it reaches further with the same number of features.
+        ({(0, 1, 2): (1e-2, 1e-4), (0,): (1e-2, 1e-4)}, 64, ["orthogonal"]),
+        ({(0, 1, 2): (1e-2, 1e-4), (0, 1): (1e-2, 1e-4)}, 64, ["orthogonal", "hadamard"]),
+        ({(0, 1, 2): (1e-2, 1e-4), (0, 2): (1e-2, 1e-4)}, 64, ["orthogonal", "signs"]),
+        # As good at the last size only, by luck perhaps.
+        ({(0, 1, 2): (1e-2, 1e-4), (0,): (1.0, 1e-4)}, 64, ALL),
+        # As good, but not converging: nothing is promised.
+        ({(0, 1, 2): (1e-2, 0.9e-2), (0,): (1e-2, 0.9e-2)}, 64, ALL),
+        # Converging slowly, by a factor of 1.9 from size to size.
+        ({(0, 1, 2): (1e-2, 5.3e-3), (0,): (1e-2, 5.3e-3)}, 64, ALL),
+        # Converging, but two designs of three promise less than half the error.
+        ({(0, 1, 2): (1e-2, 4.5e-3), (0, 1): (1e-2, 4.5e-3)}, 64, ALL),
+        # Clearly behind.
+        ({(0, 1, 2): (1e-2, 1e-4), (0,): (2e-2, 2e-4)}, 64, ALL),
+        # Too small to tell.
+        ({(0, 1, 2): (1e-2, 1e-4), (0,): (1e-2, 1e-4)}, 16, ALL),
+        # The others without the first, however good: it is never dropped, as only it is dense.
+        ({(0, 1, 2): (1e-2, 1e-4), (1,): (1e-8, 1e-9), (1, 2): (1e-8, 1e-9)}, 64, ALL),
+        # An estimate of zero says nothing about rates.
+        ({(0, 1, 2): (1e-2, 0.0), (0,): (1e-2, 0.0)}, 64, ALL),
+    ],
+)
+def test_a_design_is_dropped_only_where_the_others_are_as_good_and_converge(table, size, kept):
+    assert refine._choose(Errors(table, size), 1, ALL) == kept
+
+
+@pytest.mark.parametrize(("closed_form", "seconds", "small"), [(False, 1e-2, True), (False, 1e-9, False), (True, 1e-2, False)])
+def test_slow_derivatives_start_small(closed_form, seconds, small, monkeypatch):
+    problem = hn.problems.get("product-of-cosines", dim=150, closed_form=closed_form)
+    chosen, shop, notes = growth(problem), workshop(), Notes()
+    monkeypatch.setattr(refine, "_seconds", lambda dictionary, rows: seconds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hn.HeatnetsWarning)
+        grain = refine._grain(problem, chosen, equation(problem, 0)[0], shop, notes)
+    assert (grain == refine._SMALL) == small
+    assert any("closed form" in text for text in notes.texts) == small

@@ -1,7 +1,9 @@
-"""Pictures of solutions. Every function returns a matplotlib figure; `save` writes it."""
+"""Pictures of solutions. Every function returns a matplotlib figure; `save` writes it, `svg` gives it to a page."""
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +55,20 @@ def save(figure: Figure, path: str | Path) -> Path:
     """Write a figure as its file name says (.png, .svg, .pdf)."""
     target = Path(path)
     with matplotlib.rc_context({"svg.hashsalt": "heatnets"}):
-        figure.savefig(target, dpi=160)
+        figure.savefig(target, dpi=160, metadata={"Date": None} if target.suffix == ".svg" else None)
     return target
+
+
+def svg(figure: Figure) -> str:
+    """A figure as SVG text to stand inside a page: no background, and black is the colour of the page's own text."""
+    out = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": "heatnets"}):
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    drawn = out.getvalue()
+    drawn = drawn[drawn.index("<svg") :]
+    # Text and lines in matplotlib's black carry the colour, or none at all, which means black too.
+    drawn = re.sub(r"#000000|#262626", "currentColor", drawn)
+    return drawn.replace("<svg ", '<svg fill="currentColor" ', 1)
 
 
 def _middle(solution: Solution) -> np.ndarray:

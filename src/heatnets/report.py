@@ -1,0 +1,176 @@
+"""Results for readers: tables as Markdown, HTML or in the terminal, and one self-contained page of sections.
+
+The page needs no network and no script; it follows the reader's light or dark setting, and prints in black on white.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from heatnets import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Group(NamedTuple):
+    """Columns that belong together, under one head; an empty head for columns that name the row."""
+
+    head: str
+    columns: tuple[str, ...]
+
+
+class Table(NamedTuple):
+    """Rows of words under groups of columns."""
+
+    caption: str
+    groups: tuple[Group, ...]
+    rows: list[list[str]]
+
+    @property
+    def columns(self) -> list[str]:
+        return [column for group in self.groups for column in group.columns]
+
+
+class Picture(NamedTuple):
+    figure: Figure
+    caption: str
+
+
+class Section(NamedTuple):
+    """One result: a title, paragraphs, tables, a picture, and how it was made."""
+
+    name: str
+    title: str
+    paragraphs: list[str]
+    tables: list[Table]
+    pictures: list[Picture]
+    settings: Table | None = None
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number for a table: 1.2e-05 where small or large, plain otherwise; a dash where there is none."""
+    if value is None:
+        return "–"
+    if value == 0 or 0.1 <= abs(value) < 9999.5:
+        return f"{value:.{digits}g}" if abs(value) < 100 else f"{value:.0f}"
+    return f"{value:.{digits - 1}e}"
+
+
+def seconds(value: float | None) -> str:
+    """A duration for a table."""
+    if value is None:
+        return "–"
+    return f"{value:.2g} s" if value < 99.5 else f"{value:,.0f} s"
+
+
+def times(ratio: float | None) -> str:
+    """A ratio in words: 3.2×, 5,400×, 1e+08×."""
+    if ratio is None:
+        return "–"
+    return f"{ratio:.2g}×" if ratio < 100 else f"{float(f'{ratio:.2g}'):,.0f}×" if ratio < 1e6 else f"{ratio:.0e}×"
+
+
+def markdown(table: Table) -> str:
+    """The table in Markdown; a group's head goes before its columns' names."""
+    names = [f"{group.head}: {column}" if group.head else column for group in table.groups for column in group.columns]
+    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in table.rows)])
+
+
+def text(table: Table) -> list[Any]:
+    """The table for a terminal, as rich renderables: one group of columns below the other, each with the columns that name the row."""
+    from rich.table import Table as Rich
+
+    shown, start, names = [], 0, 0
+    for group in table.groups:
+        end = start + len(group.columns)
+        if not group.head:
+            names = end
+            start = end
+            continue
+        one = Rich(title=group.head, title_justify="left", title_style="italic", box=None, padding=(0, 2, 0, 0))
+        for column in (*table.columns[:names], *group.columns):
+            one.add_column(column, justify="left" if column in table.columns[:names] else "right", overflow="fold")
+        for row in table.rows:
+            one.add_row(*row[:names], *row[start:end])
+        shown.append(one)
+        start = end
+    return shown
+
+
+def page(title: str, intro: str, sections: Sequence[Section]) -> str:
+    """One HTML page."""
+    contents = "".join(f'<li><a href="#{s.name}">{html.escape(s.title)}</a></li>' for s in sections)
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="color-scheme" content="light dark">\n<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n'
+        f"<h1>{html.escape(title)}</h1>\n<p>{html.escape(intro)}</p>\n<nav><ol>{contents}</ol></nav>\n"
+        + "\n".join(_section(s) for s in sections)
+        + f"\n<footer>heatnets {__version__}</footer>\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _section(section: Section) -> str:
+    from heatnets.plots import svg
+
+    parts = [f'<section id="{section.name}">', f"<h2>{html.escape(section.title)}</h2>"]
+    parts += [f"<p>{html.escape(p)}</p>" for p in section.paragraphs]
+    parts += [_table(t) for t in section.tables]
+    for picture in section.pictures:
+        words = html.escape(picture.caption)
+        parts.append(f'<figure role="img" aria-label="{words}">{svg(picture.figure)}<figcaption>{words}</figcaption></figure>')
+    if section.settings is not None:
+        parts.append(f'<div class="settings">{_table(section.settings)}</div>')
+    return "\n".join([*parts, "</section>"])
+
+
+def _table(table: Table) -> str:
+    heads = "".join(
+        f'<th colspan="{len(g.columns)}"{" class=group" if g.head else ""}>{html.escape(g.head)}</th>' for g in table.groups
+    )
+    first = [i == 0 and bool(g.head) for g in table.groups for i in range(len(g.columns))]
+
+    def line(tag: str, words: Sequence[str]) -> str:
+        marks = (" class=first" if f else "" for f in first)
+        return "<tr>" + "".join(f"<{tag}{m}>{html.escape(w)}</{tag}>" for m, w in zip(marks, words, strict=True)) + "</tr>"
+
+    body = "\n".join(line("td", row) for row in table.rows)
+    groups = f"<tr>{heads}</tr>" if any(g.head for g in table.groups) else ""
+    return (
+        f'<div class="wide"><table><caption>{html.escape(table.caption)}</caption><thead>{groups}{line("th", table.columns)}</thead>\n'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fdfdfb; --rule: #c9c9c4; --faint: #5d5d58; --link: #0a5c94; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e6e1; --paper: #16181a; --rule: #43474b; --faint: #a3a29c; --link: #7cc0ee; } }
+@media print { :root { --ink: #000; --paper: #fff; --rule: #999; --faint: #333; --link: #000; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.55 Georgia, "Times New Roman", serif; }
+main { max-width: 68rem; margin: 0 auto; padding: 2rem 1.25rem 4rem; }
+h1, h2 { line-height: 1.2; font-weight: 600; }
+h2 { margin-top: 3rem; border-top: 1px solid var(--rule); padding-top: 1.5rem; }
+p { max-width: 46rem; }
+a { color: var(--link); }
+nav ol { columns: 2; padding-left: 1.4rem; }
+.wide { overflow-x: auto; margin: 1.25rem 0; }
+table { border-collapse: collapse; font: 13px/1.4 system-ui, "DejaVu Sans", sans-serif; font-variant-numeric: tabular-nums; }
+caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
+th, td { padding: .22rem .6rem; text-align: right; white-space: nowrap; }
+td:first-child, thead tr:last-child th:first-child { text-align: left; }
+thead tr:last-child th { border-bottom: 1px solid var(--ink); font-weight: 600; }
+th.group { text-align: center; border-bottom: 1px solid var(--rule); }
+td.first, th.first { border-left: 1px solid var(--rule); }
+tbody tr:nth-child(even) { background: color-mix(in srgb, var(--ink) 4%, transparent); }
+.settings td { text-align: left; white-space: normal; }
+.settings table { color: var(--faint); }
+figure { margin: 1.5rem 0; color: var(--ink); }
+figure svg { max-width: 100%; height: auto; }
+figcaption, footer { color: var(--faint); font-size: .9rem; max-width: 46rem; }
+@media print { main { max-width: none; padding: 0; } section { break-before: page; } nav { display: none; }
+  figure, tr { break-inside: avoid; } .wide { overflow: visible; } table { font-size: 8.5px; } th, td { padding: .12rem .3rem; } }
+"""

@@ -1,0 +1,104 @@
+"""The paper's results, each beside ours: `heatnets reproduce NAME`.
+
+A result is a module with a `TITLE`, a `plan` (its cells at a scale) and a `section` (tables and pictures from finished cells).
+To add one, write such a module and name it in `RESULTS`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from heatnets import plots, report
+from heatnets.errors import HeatnetsError, InputError, choice
+from heatnets.reproduce import claims, convergence, horizons, nonseparable, one_dim, table_1, table_2, underdetermined
+from heatnets.reproduce.cells import Cell, compute
+from heatnets.reproduce.compare import Done
+from heatnets.storage import Ledger, ledger, read_json, write
+
+RESULTS: dict[str, ModuleType] = {
+    "one-dim": one_dim,
+    "table-1": table_1,
+    "horizons": horizons,
+    "table-2": table_2,
+    "underdetermined": underdetermined,
+    "nonseparable": nonseparable,
+    "convergence": convergence,
+    "claims": claims,
+}
+SCALES = ("quick", "paper")
+
+
+class Watcher:
+    """Whom a run tells how far it is; this one says nothing."""
+
+    def begin(self, name: str, cells: list[Cell], kept: int) -> None: ...
+    def cell(self, cell: Cell, outcome: dict[str, Any], seconds: float) -> None: ...
+    def failed(self, cell: Cell, error: Exception) -> None: ...
+    def end(self, section: report.Section) -> None: ...
+
+    progress: Callable[[str, int, int], None] | None = None
+
+
+def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None) -> list[str]:
+    """Compute what is not computed yet, cell by cell; write JSON, figures and the report. Returns the keys of cells that failed."""
+    for name in names:
+        choice("name", name, RESULTS)
+    choice("scale", scale, SCALES)
+    if out.exists() and not out.is_dir():
+        raise InputError(f"`out` must be a folder; {out} is a file.")
+    watcher = watcher or Watcher()
+    out.mkdir(parents=True, exist_ok=True)
+    failures = []
+    for name in names:
+        cells = RESULTS[name].plan(scale)
+        with ledger(out / f"{name}.json", {"result": name, "scale": scale}) as done:
+            open_ones = [cell for cell in cells if done.find(cell.key, cell.settings) is None]
+            watcher.begin(name, open_ones, len(cells) - len(open_ones))
+            for cell in open_ones:
+                start = time.perf_counter()
+                try:
+                    outcome = compute(cell, watcher.progress)
+                except HeatnetsError as error:
+                    failures.append(f"{name}: {cell.key}")
+                    watcher.failed(cell, error)
+                    continue
+                done.add(cell.key, cell.settings, outcome)
+                watcher.cell(cell, outcome, time.perf_counter() - start)
+            done.arrange([cell.key for cell in cells])
+            made = _section(name, scale, done)
+        for picture in made.pictures[:1]:
+            for ending in ("png", "svg"):
+                plots.save(picture.figure, out / f"{name}.{ending}")
+        watcher.end(made)
+        write_report(out)
+    return failures
+
+
+def _section(name: str, scale: str, found: Ledger) -> report.Section:
+    """The section of a result from those of its cells that have the settings of this version's plan."""
+    plan = RESULTS[name].plan(scale)
+    return RESULTS[name].section(Done({c.key: cell for c in plan if (cell := found.find(c.key, c.settings)) is not None}), scale)
+
+
+def sections(out: Path) -> list[report.Section]:
+    """The sections of all results in a folder."""
+    found = []
+    for name in RESULTS:
+        path = out / f"{name}.json"
+        if path.exists():
+            scale = choice("scale", read_json(path).get("scale"), SCALES)
+            found.append(_section(name, scale, Ledger(path, {"result": name, "scale": scale})))
+    return found
+
+
+def write_report(out: Path) -> Path:
+    """One page of all results in a folder."""
+    intro = (
+        "The results of “HEATNETs: Explainable Random Feature Neural Networks for High-Dimensional Parabolic PDEs” (Georgiou, Fabiani, Siettos, "
+        "Yannacopoulos), each beside the same set-up in this package and this package's default."
+    )
+    return write(out / "report.html", report.page("The paper, reproduced", intro, sections(out)))

@@ -1,0 +1,183 @@
+"""The unit of a reproduction: one solve or one estimate, its settings, what came out, and on what it was measured.
+
+An outcome has `errors` and whatever is a matter of mathematics (the same in every run), `measured` (seconds, bytes: of this run),
+and `made` (versions and device).
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import os
+import platform
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from heatnets import __version__, montecarlo
+from heatnets.accuracy import exact_values, random_points, relative_errors
+from heatnets.errors import HeatnetsWarning
+from heatnets.problem import Problem
+from heatnets.problems import get
+from heatnets.regions import Box
+from heatnets.reproduce import plain
+from heatnets.solution import Solution
+from heatnets.solving import paper, solve
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is to be computed. `cost` guesses its share of the time and belongs to no setting."""
+
+    key: str
+    kind: str
+    problem: str
+    parameters: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    cost: float = 1.0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "problem": self.problem,
+            "parameters": self.parameters,
+            "options": self.options,
+            "seed": self.seed,
+        }
+
+
+def compute(cell: Cell, progress: Progress | None = None) -> dict[str, Any]:
+    """Do the work of one cell."""
+    problem = get(cell.problem, **cell.parameters)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HeatnetsWarning)  # the outcome keeps them
+        outcome = KINDS[cell.kind](problem, cell.options, cell.seed, progress)
+    return {**outcome, "made": made()}
+
+
+def trained(problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None) -> dict[str, Any]:
+    """The paper's procedure, a network of a given size: `features`, `rows`, `train` (half width of the box of rows), `solve` (other keywords)."""
+    keywords = {**paper(*options["features"], *options["rows"]), **options.get("solve", {})}
+    region = Box(-options["train"], options["train"]) if "train" in options else None
+    return _solved(problem, {**keywords, "train_region": region}, options, seed, progress)
+
+
+def default(problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None) -> dict[str, Any]:
+    """The plain call, with a budget of `seconds` where one is given."""
+    return _solved(problem, {"seconds": options.get("seconds")}, options, seed, progress)
+
+
+def _solved(
+    problem: Problem, keywords: dict[str, Any], options: dict[str, Any], seed: int, progress: Progress | None
+) -> dict[str, Any]:
+    """Solve, `runs` times (the last is free of compilation), and measure at `points` random points or on a `grid`."""
+    walls = []
+    for _ in range(options.get("runs", 1)):
+        start = time.perf_counter()
+        u = solve(problem, seed=seed, progress=progress, **keywords)
+        walls.append(time.perf_counter() - start)
+    s = u.stats
+    outcome = {
+        **_measure(u, options),
+        "features": list(s["features"]), "rows": list(s["rows"]), "time_degree": s["time_degree"], "design": s["design"],
+        "antithetic": s["antithetic"], "solver": s["solver"], "ridge": s["ridge"], "rank": s["rank"], "condition": s["condition"],
+        "laplacian": dict(s["laplacian"]), "residual_held_out": s["residual_held_out"], "estimated_error": s["estimated_error"],
+        "warnings": list(s["warnings"]),
+    }  # fmt: skip
+    measured = {"wall": walls[-1], "first_wall": walls[0], "phases": dict(s["seconds"]), "peak_bytes": s["peak_bytes"]}
+    return {**outcome, "measured": measured}
+
+
+def _measure(u: Solution, options: dict[str, Any]) -> dict[str, Any]:
+    """Errors at random points; or on the paper's grid of times 0 ... T and places of the region, with maps if asked for."""
+    if "grid" not in options:
+        t, x = random_points(u.problem, options.get("points", 6000))
+        return {"errors": _errors(u(t, x), exact_values(u.problem, t, x))}
+    n = options["grid"]
+    region = u.problem.region
+    assert isinstance(region, Box)
+    times, places = np.meshgrid(np.linspace(0, u.problem.horizon, n), np.linspace(region.low, region.high, n), indexing="ij")
+    t, x = times.ravel(), places.reshape(-1, 1)
+    value, exact = u(t, x), exact_values(u.problem, t, x)
+    found: dict[str, Any] = {"errors": _errors(value, exact)}
+    if options.get("maps"):
+        gap = np.maximum(np.abs(value - exact), 1e-17)
+        found["maps"] = {"u": encoded(value), "log10_error": encoded(np.log10(gap))}
+    return found
+
+
+def encoded(values: np.ndarray) -> str:
+    """Numbers for a picture, small enough to keep: half precision, little-endian, in base 64."""
+    return base64.b64encode(values.astype("<f2").tobytes()).decode()
+
+
+def decoded(text: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), "<f2").astype(float)
+
+
+def direct(problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None) -> dict[str, Any]:
+    """A direct estimator with `samples` samples: its relative error over `points` points, once per repetition."""
+    estimator = {"importance": montecarlo.importance, "transformed": montecarlo.transformed}[options["estimator"]]
+    t, x = random_points(problem, options["points"])
+    exact = exact_values(problem, t, x)
+    start = time.perf_counter()
+    errors = []
+    for i in range(options["repetitions"]):
+        found = estimator(problem, t, x, samples=options["samples"], seed=seed + i)
+        errors.append(float(np.linalg.norm(found.value - exact) / np.linalg.norm(exact)))
+        if progress is not None:
+            progress("repetitions", i + 1, options["repetitions"])
+    return {"l2": errors, "measured": {"wall": time.perf_counter() - start}}
+
+
+def transcribed(problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None) -> dict[str, Any]:
+    """The paper's matrix by a plain implementation, on `fraction_rows` of its `rows`, seconds scaled to all of them."""
+    return plain.measure(problem, options, seed)
+
+
+KINDS: dict[str, Callable[..., dict[str, Any]]] = {
+    "trained": trained,
+    "default": default,
+    "direct": direct,
+    "plain": transcribed,
+}
+
+
+def _errors(value: np.ndarray, exact: np.ndarray) -> dict[str, float]:
+    return relative_errors(value, exact)._asdict()
+
+
+@functools.cache
+def made() -> dict[str, Any]:
+    """What an outcome was made with."""
+    device = jax.devices()[0]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "heatnets": __version__,
+        "source": source_digest(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("jax", "numpy", "scipy")},
+        "device": device.device_kind if device.platform != "cpu" else f"{cores} CPU cores",
+    }
+
+
+@functools.cache
+def source_digest() -> str:
+    """Twelve digits that change whenever a line of the package does: which code computed a cell."""
+    digest = hashlib.sha256()
+    root = Path(__file__).parent.parent
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,69 @@
+"""The shapes of the paper's figures: errors over dimension, in panels, three sources in each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from heatnets.plots import COLOURS
+from heatnets.reproduce.published import Said
+
+NORMS = {"l1": "relative L1 error", "l2": "relative L2 error", "linf": "relative L∞ error"}
+
+
+class Line(NamedTuple):
+    """A curve: points, and how it is drawn."""
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: str
+    marker: str = "o"
+    style: str = "-"
+    band: tuple[Sequence[float], Sequence[float]] | None = None
+
+
+def panels(rows: int, columns: int, width: float = 10.5, height: float = 3.2) -> tuple[Figure, np.ndarray]:
+    figure = Figure(figsize=(width, height * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, sharey="row")
+
+
+def draw(ax: Any, lines: Sequence[Line], said: Sequence[Said] = ()) -> None:
+    """Curves on logarithmic axes, and what the paper says of its own in hatched boxes."""
+    for line in lines:
+        if not len(line.x):
+            continue
+        if line.band is not None:
+            ax.fill_between(line.x, *line.band, color=line.colour, alpha=0.2, linewidth=0)
+        ax.plot(line.x, line.y, line.style, marker=line.marker, ms=4, lw=1.2, color=line.colour, label=line.label)
+    for i, words in enumerate(said):
+        low, high = words.low / (1.25 if words.low == words.high else 1), words.high * (1.25 if words.low == words.high else 1)
+        first, last = (words.first / 1.12, words.last * 1.12) if words.first == words.last else (words.first, words.last)
+        box = ax.fill_between([first, last], low, high, facecolor="none", edgecolor="#777777", hatch="////", linewidth=0.8)
+        if i == 0:
+            box.set_label("the paper, in words")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.grid(alpha=0.25, linewidth=0.6)
+
+
+def finish(figure: Figure, axes: np.ndarray, columns: int = 4) -> Figure:
+    """One legend below all panels."""
+    found: dict[str, Any] = {}
+    for ax in axes.ravel():
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5)
+    return figure
+
+
+def shades(count: int, name: str) -> list[str]:
+    """Tones of one colour map, dark to light, for a family of curves."""
+    return [matplotlib.colors.to_hex(matplotlib.colormaps[name](v)) for v in np.linspace(0.9, 0.45, count)]
+
+
+OURS, DEFAULT, PUBLISHED, FOURTH = COLOURS[0], COLOURS[1], "#777777", COLOURS[2]

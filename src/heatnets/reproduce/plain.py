@@ -1,0 +1,70 @@
+"""The paper's matrix as a plain implementation would compute it: automatic differentiation, the Laplacian as the trace of a Hessian.
+
+Not used by any solve: it is what ours is timed against on one machine. The features, the points and so the entries are the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from heatnets import streams
+from heatnets.assembly import residual_rows
+from heatnets.collocation import uniform
+from heatnets.directions import DESIGNS
+from heatnets.features import ImportanceFamily
+from heatnets.operators import equation
+from heatnets.precision import in_double
+from heatnets.problem import Problem
+from heatnets.regions import Box
+from heatnets.tiles import compiler_options, workshop
+
+
+@in_double
+def measure(problem: Problem, options: dict[str, Any], seed: int) -> dict[str, Any]:
+    """Seconds for the equation rows of `features` and `rows`, from `timed_rows` of them; and how far the entries are from ours."""
+    M0, M1 = options["features"]
+    n = options["timed_rows"]
+    blocks = ImportanceFamily().draw(problem, (M0, M1), DESIGNS["gaussian"], seed)
+    region = Box(-options["train"], options["train"])
+    t, x = uniform(region, problem.horizon, n, problem.dim, streams.generator(seed, "rows"))
+    rows = jax.jit(_rows(problem, options["batch"]), compiler_options=compiler_options(jax.default_backend()))
+    draws = (jnp.asarray(blocks[0].direction), jnp.asarray(blocks[1].direction), jnp.asarray(blocks[1].fraction))  # type: ignore[attr-defined]
+    jax.block_until_ready(rows(*draws, jnp.asarray(t), jnp.asarray(x)))  # compiles
+    start = time.perf_counter()
+    A = np.asarray(jax.block_until_ready(rows(*draws, jnp.asarray(t), jnp.asarray(x))))
+    spent = time.perf_counter() - start
+    shop = workshop()
+    with jax.default_device(shop.device):
+        ours = np.asarray(residual_rows(equation(problem, seed)[0], blocks, (t, x), shop))
+    gap = float(np.max(np.abs(A - ours)) / np.max(np.abs(ours)))
+    return {"difference": gap, "entries": int(A.size), "measured": {"wall": spent * options["rows"][0] / n, "timed": spent}}
+
+
+def _rows(problem: Problem, batch: int) -> Callable[..., Any]:
+    """(∂_t - DΔ) φ_j(t_k, x_k) for all features and points, in batches that fit into memory."""
+    u0, F, D = problem.initial, problem.source, problem.diffusion
+
+    def phi0(t: Any, x: Any, eta: Any) -> Any:
+        return u0(x + jnp.sqrt(2 * D * t) * eta)
+
+    def phi1(t: Any, x: Any, xi: Any, r: Any) -> Any:
+        return t * F(r * t, x + jnp.sqrt(2 * D * (1 - r) * t) * xi)  # type: ignore[misc]
+
+    def residual(phi: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda t, x, *draw: jax.grad(phi)(t, x, *draw) - D * jnp.trace(jax.hessian(phi, argnums=1)(t, x, *draw))
+
+    def rows(eta: Any, xi: Any, r: Any, t: Any, x: Any) -> Any:
+        def one(point: Any) -> Any:
+            first = jax.lax.map(lambda e: residual(phi0)(*point, e), eta, batch_size=batch)
+            second = jax.lax.map(lambda draw: residual(phi1)(*point, *draw), (xi, r), batch_size=batch)
+            return jnp.concatenate([first, second])
+
+        return jax.lax.map(one, (t, x))
+
+    return rows

@@ -1,0 +1,118 @@
+"""Files that are whole or not there: written beside their place, flushed to the disk, renamed; and ledgers of finished cells."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from heatnets.errors import InputError
+
+SCHEMA = 1
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    """Write a file so that a reader, or a crash at any moment, finds the old one or the new one."""
+    data = content.encode() if isinstance(content, str) else content
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+    return path
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file of ours, or words that say what is wrong with it."""
+    try:
+        content = json.loads(path.read_text())
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} is not a JSON file ({error}). Move it away, or name another folder with --out.") from None
+    if not isinstance(content, dict) or not isinstance(content.get("schema"), int):
+        raise InputError(f"{path} was not written by heatnets. Move it away, or name another folder with --out.")
+    if content["schema"] > SCHEMA:
+        raise InputError(f"{path} was written by a newer heatnets (schema {content['schema']}, known {SCHEMA}). Update heatnets.")
+    return content
+
+
+class Ledger:
+    """Finished cells by key, in one JSON file that is rewritten whole after each: a cell is never lost and never computed twice.
+
+    A cell is what was asked for (`settings`) and what came out; it counts as finished only for the very same settings.
+    """
+
+    def __init__(self, path: Path, header: dict[str, Any]) -> None:
+        self.path, self.header = path, header
+        self.cells: dict[str, dict[str, Any]] = {}
+        if path.exists():
+            found = read_json(path)
+            for name, value in header.items():
+                if found.get(name) != value:
+                    raise InputError(
+                        f"{path} holds {name} {found.get(name)!r}, not {value!r}. Name another folder with --out, or move it away."
+                    )
+            cells = found.get("cells")
+            if not isinstance(cells, dict) or not all(isinstance(c, dict) and "settings" in c for c in cells.values()):
+                raise InputError(f"{path} has no readable cells. Move it away, or name another folder with --out.")
+            self.cells = cells
+
+    def find(self, key: str, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """The finished cell of this key and these settings."""
+        cell = self.cells.get(key)
+        return cell if cell is not None and cell["settings"] == json.loads(json.dumps(settings)) else None
+
+    def add(self, key: str, settings: dict[str, Any], outcome: dict[str, Any]) -> None:
+        """Keep a finished cell."""
+        self.cells[key] = json.loads(json.dumps({"settings": settings, **outcome}))
+        self._write()
+
+    def arrange(self, keys: list[str]) -> None:
+        """Keep just these cells, in this order: the file then does not tell in which order they were computed."""
+        arranged = {key: self.cells[key] for key in keys if key in self.cells}
+        if list(arranged) != list(self.cells):
+            self.cells = arranged
+            self._write()
+
+    def _write(self) -> None:
+        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(cell)}" for key, cell in self.cells.items())
+        head = json.dumps({"schema": SCHEMA, **self.header})[:-1]
+        write(self.path, f'{head}, "cells": {{\n{lines}\n}}}}\n')
+
+
+@contextlib.contextmanager
+def ledger(path: Path, header: dict[str, Any]) -> Iterator[Ledger]:
+    """A ledger that no other process writes at the same time."""
+    lock = path.with_name(f".{path.name}.lock")
+    with open(lock, "w") as file:
+        try:
+            _lock(file)
+        except OSError:
+            raise InputError(f"another run is writing {path}. Wait for it, or name another folder with --out.") from None
+        yield Ledger(path, header)
+        lock.unlink(missing_ok=True)
+
+
+def _lock(file: Any) -> None:
+    """Held until the file is closed, also by a kill; where the system has no such locks, none."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

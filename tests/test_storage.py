@@ -1,0 +1,97 @@
+"""Files that are whole or not there, and ledgers that lose nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from heatnets import storage
+from heatnets.errors import InputError
+
+HEADER = {"result": "table-2", "scale": "quick"}
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    storage.write(path, "old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        storage.write(path, "new, and longer")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.json"]  # and nothing is left beside it
+
+
+def test_a_ledger_keeps_finished_cells_of_the_same_settings(tmp_path):
+    path = tmp_path / "table-2.json"
+    with storage.ledger(path, HEADER) as ledger:
+        ledger.add("a", {"features": (1, 2)}, {"error": 0.1 + 0.2})
+        ledger.add("b", {"features": (3, 4)}, {"error": 1e-300})
+    with storage.ledger(path, HEADER) as again:
+        assert again.find("a", {"features": (1, 2)})["error"] == 0.1 + 0.2  # to the last bit
+        assert again.find("a", {"features": (1, 3)}) is None  # asked for something else: not finished
+        assert again.find("c", {"features": (1, 2)}) is None
+        again.arrange(["b", "a"])
+    assert list(json.loads(path.read_text())["cells"]) == ["b", "a"]
+    assert os.listdir(tmp_path) == ["table-2.json"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"schema": 1, "result": "table-2", "scale": "qui', "is not a JSON file"),
+        ("[1, 2]", "was not written by heatnets"),
+        ('{"cells": {}}', "was not written by heatnets"),
+        ('{"schema": 99, "result": "table-2", "scale": "quick", "cells": {}}', "written by a newer heatnets"),
+        ('{"schema": 1, "result": "table-2", "scale": "paper", "cells": {}}', "holds scale 'paper', not 'quick'"),
+        ('{"schema": 1, "result": "table-2", "scale": "quick", "cells": [1]}', "no readable cells"),
+    ],
+)
+def test_files_that_are_not_ours_are_refused_in_words_and_left_alone(tmp_path, content, words):
+    path = tmp_path / "table-2.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=words), storage.ledger(path, HEADER):
+        pass
+    assert path.read_text() == content
+
+
+def test_two_runs_do_not_write_one_ledger(tmp_path):
+    path = tmp_path / "table-2.json"
+    with (
+        storage.ledger(path, HEADER),
+        pytest.raises(InputError, match="another run is writing"),
+        storage.ledger(path, HEADER),
+    ):
+        pass
+
+
+def test_a_killed_process_leaves_every_finished_cell_and_no_lock(tmp_path):
+    path = tmp_path / "table-2.json"
+    code = f"""
+from pathlib import Path
+from heatnets import storage
+with storage.ledger(Path({str(path)!r}), {HEADER!r}) as ledger:
+    i = 0
+    while True:
+        ledger.add(str(i), {{"i": i}}, {{"text": "x" * 20000}})
+        print(i, flush=True)
+        i += 1
+"""
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    while int(process.stdout.readline()) < 20:
+        pass
+    time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    said = [int(line) for line in process.communicate()[0].split()]
+    with storage.ledger(path, HEADER) as ledger:
+        assert len(ledger.cells) >= max(said, default=20) + 1
+        assert all(ledger.find(key, {"i": int(key)}) for key in ledger.cells)
