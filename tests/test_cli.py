@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -40,6 +41,9 @@ def test_doctor_tells_devices_precision_and_versions(tmp_path):
         (["demo", "--seed", "-1"], 2, "heatnets: `seed` must be"),
         (["demo", "--speed"], 2, "No such option: --speed"),
         (["paint"], 2, "No such command 'paint'"),
+        (["reproduce"], 2, "name a result: one-dim"),
+        (["reproduce", "table-3"], 2, "`name` must be one of 'one-dim'"),
+        (["reproduce", "table-2", "--scale", "huge"], 2, "`scale` must be one of 'quick', 'paper'"),
     ],
 )
 def test_mistakes_are_answered_in_words(arguments, code, words, tmp_path):
@@ -65,6 +69,29 @@ def test_interruption_is_clean(tmp_path):
     assert process.returncode == 130
     assert errors.strip() == "heatnets: interrupted; nothing was written"
     assert not list(tmp_path.iterdir())
+
+
+def test_results_are_listed(tmp_path):
+    done = heatnets("reproduce", "--list", cwd=tmp_path)
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        "one-dim", "table-1", "horizons", "table-2", "underdetermined", "nonseparable", "convergence", "claims",
+    ]  # fmt: skip
+
+
+def test_an_interrupted_reproduction_says_what_is_kept(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "heatnets", "reproduce", "one-dim", "--out", "out"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )  # fmt: skip
+    while "seed=1 " not in process.stdout.readline():
+        pass
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert errors.strip() == "heatnets: interrupted; finished cells are kept in out: the same command goes on from there"
+    kept = json.loads((tmp_path / "out" / "one-dim.json").read_text())["cells"]
+    assert {"gaussian seed=0", "gaussian seed=1"} <= set(kept)
 
 
 def test_version(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import doctest
-import importlib
+import importlib.util
 import io
 import re
 from pathlib import Path
@@ -41,6 +41,17 @@ def test_the_readme_example_prints_what_it_says():
     rest = ([line for line in lines if not line.startswith("estimated")] for lines in (printed, promised))
     values, wanted = ([float(v) for v in number.findall("\n".join(lines))] for lines in rest)
     np.testing.assert_allclose(values, wanted, rtol=1e-4)  # the digits that are printed
+
+
+def test_tables_are_those_of_the_results():
+    spec = importlib.util.spec_from_file_location("refresh", ROOT / "docs" / "refresh.py")
+    refresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(refresh)
+    for page in refresh.PAGES:
+        assert "<!-- end -->" in page.read_text()
+        assert refresh.filled(page.read_text()) == page.read_text(), (
+            f"run python docs/refresh.py: {page.name} differs from docs/results"
+        )
 
 
 def test_links_lead_somewhere():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from rich.console import Console
 
 from heatnets import report
 from heatnets.report import Group, Picture, Section, Table
@@ -25,7 +27,7 @@ def picture():
     ax.loglog([1, 10, 100], [1e-1, 1e-3, 1e-5], "o-", label="errors")
     ax.imshow(np.eye(3), extent=(1, 2, 1e-5, 1e-4))
     ax.set(xlabel="d", title="a title")
-    ax.legend()
+    ax.legend(frameon=False)
     return Picture(figure, "Errors over d.")
 
 
@@ -93,9 +95,10 @@ def test_tables_in_markdown_and_in_a_terminal():
     assert lines[0] == "| d | the paper: L2 | the paper: min | here: L2 |"
     assert lines[2] == "| 100 | 1e-7 | 5 | <1e-9 |"
     assert all(line.count("|") == 5 for line in lines)
-    from rich.console import Console
-
-    console = Console(width=40, record=True, file=open("/dev/null", "w"))
+    stacked = report.markdown(TABLE, widest=3)
+    assert stacked.startswith("*the paper*\n\n| d | L2 | min |\n|---|---|---|\n| 100 | 1e-7 | 5 |")
+    assert stacked.endswith("| 500 | 2e-8 |")
+    console = Console(width=40, record=True, file=io.StringIO())
     console.print(*report.text(TABLE))
     shown = console.export_text()
     assert "…" not in shown

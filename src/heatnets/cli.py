@@ -100,7 +100,7 @@ def reproduce(
     console = Console(stderr=as_json, highlight=False)
     if show_list:
         for name, module in results.RESULTS.items():
-            console.print(f"{name:16} {module.TITLE}")
+            console.print(f"{name:16} {module.TITLE}", soft_wrap=True)
         return
     if not names:
         raise InputError(f"name a result: {', '.join(results.RESULTS)}, or all. `heatnets reproduce --list` says what each is.")

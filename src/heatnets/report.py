@@ -73,31 +73,45 @@ def times(ratio: float | None) -> str:
     return f"{ratio:.2g}×" if ratio < 100 else f"{float(f'{ratio:.2g}'):,.0f}×" if ratio < 1e6 else f"{ratio:.0e}×"
 
 
-def markdown(table: Table) -> str:
-    """The table in Markdown; a group's head goes before its columns' names."""
+def parts(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
+    """A wide table as narrow ones: for each group its head, and the columns that name a row together with its own."""
+    found, start, names = [], 0, 0
+    for group in table.groups:
+        end = start + len(group.columns)
+        if group.head:
+            columns = [*table.columns[:names], *group.columns]
+            found.append((group.head, columns, [[*row[:names], *row[start:end]] for row in table.rows]))
+        else:
+            names = end
+        start = end
+    return found
+
+
+def markdown(table: Table, widest: int = 10) -> str:
+    """The table in Markdown; a group's head goes before its columns' names, or above a table of its own where all would be too wide."""
+    if len(table.columns) > widest:
+        return "\n\n".join(f"*{head}*\n\n{_lines(columns, rows)}" for head, columns, rows in parts(table))
     names = [f"{group.head}: {column}" if group.head else column for group in table.groups for column in group.columns]
-    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in table.rows)])
+    return _lines(names, table.rows)
+
+
+def _lines(columns: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" if row else f"|{'---|' * len(columns)}" for row in (columns, [], *rows))
 
 
 def text(table: Table) -> list[Any]:
-    """The table for a terminal, as rich renderables: one group of columns below the other, each with the columns that name the row."""
+    """The table for a terminal, as rich renderables, one group of columns below the other."""
     from rich.table import Table as Rich
 
-    shown, start, names = [], 0, 0
-    for group in table.groups:
-        end = start + len(group.columns)
-        if not group.head:
-            names = end
-            start = end
-            continue
-        one = Rich(title=group.head, title_justify="left", title_style="italic", box=None, padding=(0, 2, 0, 0))
-        for column in (*table.columns[:names], *group.columns):
-            one.add_column(column, justify="left" if column in table.columns[:names] else "right", overflow="fold")
-        for row in table.rows:
-            one.add_row(*row[:names], *row[start:end])
+    shown = []
+    names = sum(len(group.columns) for group in table.groups if not group.head)
+    for head, columns, rows in parts(table):
+        one = Rich(title=head, title_justify="left", title_style="italic", box=None, padding=(0, 2, 0, 0))
+        for i, column in enumerate(columns):
+            one.add_column(column, justify="left" if i < names else "right", overflow="fold")
+        for row in rows:
+            one.add_row(*row)
         shown.append(one)
-        start = end
     return shown
 
 
@@ -166,11 +180,12 @@ thead tr:last-child th { border-bottom: 1px solid var(--ink); font-weight: 600; 
 th.group { text-align: center; border-bottom: 1px solid var(--rule); }
 td.first, th.first { border-left: 1px solid var(--rule); }
 tbody tr:nth-child(even) { background: color-mix(in srgb, var(--ink) 4%, transparent); }
-.settings td { text-align: left; white-space: normal; }
+.settings td, .settings thead tr:last-child th { text-align: left; white-space: normal; }
 .settings table { color: var(--faint); }
 figure { margin: 1.5rem 0; color: var(--ink); }
 figure svg { max-width: 100%; height: auto; }
 figcaption, footer { color: var(--faint); font-size: .9rem; max-width: 46rem; }
+@page { size: A4 landscape; margin: 12mm; }
 @media print { main { max-width: none; padding: 0; } section { break-before: page; } nav { display: none; }
-  figure, tr { break-inside: avoid; } .wide { overflow: visible; } table { font-size: 8.5px; } th, td { padding: .12rem .3rem; } }
+  figure, tr { break-inside: avoid; } .wide { overflow: visible; } table { font-size: 8px; } th, td { padding: .1rem .18rem; } }
 """

@@ -55,7 +55,11 @@ def section(done: Done, scale: str) -> Section:
     ax = axes[0, 0]
     for i, (label, colour) in enumerate((("the paper (A100)", PUBLISHED), ("its set-up here", OURS), ("the default", DEFAULT))):
         ax.barh(
-            [k + 0.27 * (i - 1) for k in range(len(bars))], [bar[1 + i] or 1e-2 for bar in bars], 0.25, color=colour, label=label
+            [k + 0.27 * (i - 1) for k in range(len(bars))],
+            [bar[1 + i] or float("nan") for bar in bars],
+            0.25,
+            color=colour,
+            label=label,
         )
     ax.set(xscale="log", yticks=range(len(bars)), yticklabels=[bar[0] for bar in bars], xlabel="seconds, building and training")
     ax.invert_yaxis()

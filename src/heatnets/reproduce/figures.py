@@ -39,7 +39,16 @@ def draw(ax: Any, lines: Sequence[Line], said: Sequence[Said] = ()) -> None:
             continue
         if line.band is not None:
             ax.fill_between(line.x, *line.band, color=line.colour, alpha=0.2, linewidth=0)
-        ax.plot(line.x, line.y, line.style, marker=line.marker, ms=4, lw=1.2, color=line.colour, label=line.label)
+        ax.plot(
+            line.x,
+            line.y,
+            line.style,
+            marker=line.marker,
+            ms=9 if line.marker == "*" else 4,
+            lw=1.2,
+            color=line.colour,
+            label=line.label,
+        )
     for i, words in enumerate(said):
         low, high = words.low / (1.25 if words.low == words.high else 1), words.high * (1.25 if words.low == words.high else 1)
         first, last = (words.first / 1.12, words.last * 1.12) if words.first == words.last else (words.first, words.last)

@@ -84,6 +84,6 @@ def section(done: Done, scale: str) -> Section:
         TITLE,
         notes(scale, words),
         [table],
-        [Picture(finish(figure, axes), caption)],
+        [Picture(finish(figure, axes, 3), caption)],
         settings_table(done, plan(scale), facts),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from heatnets.report import Group, Picture, Section, Table, times
+from heatnets.report import Group, Picture, Section, Table, number, times
 from heatnets.report import seconds as duration
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import NOTE, Done, notes, own_columns, paper_columns, settings_table, three_groups
@@ -68,7 +68,7 @@ def section(done: Done, scale: str) -> Section:
         (Group("", ("d",)), Group(f"the default ({done.devices()})", third.columns[:6])),
         [[f"{d:,}", *own_columns(done, f"default d={d}", None)[:6]] for d in FURTHER[scale]],
     )
-    tables = [table, beyond, _one_machine(done, scale)]
+    tables = [_short(done, scale), table, beyond, _one_machine(done, scale)]
     figure, axes = panels(1, 3)
     for i, (norm, title) in enumerate(NORMS.items()):
         lines = []
@@ -94,6 +94,22 @@ def section(done: Done, scale: str) -> Section:
         "table-2", TITLE, notes(scale, NOTE), tables, [Picture(finish(figure, axes, 5), "Example 2: relative errors over dimension.")],
         settings_table(done, plan(scale), facts),
     )  # fmt: skip
+
+
+def _short(done: Done, scale: str) -> Table:
+    rows = []
+    for (d, M), published in TABLE_2.items():
+        keys = f"paper d={d} M={M} given", f"default d={d}"
+        if d in DIMS[scale]:
+            ours = [words for key in keys for words in (number(done.errors(key)[1]), duration(done.seconds(key)))]
+            rows.append([str(d), f"{M:,}", number(published.l2), f"{published.minutes:.0f} min", *ours])
+    on = done.devices()
+    heads = (
+        Group("the paper (A100)", ("L2", "time")),
+        Group(f"its set-up here ({on})", ("L2", "time")),
+        Group(f"the default ({on})", ("L2", "time")),
+    )
+    return Table("In short", (Group("", ("d", "the paper's features")), *heads), rows)
 
 
 def _curve(points: dict[int, float]) -> tuple[list[float], list[float]]:

@@ -1,0 +1,64 @@
+"""Where the published 1e-7 may come from: Example 2 in the paper's set-up at a small size, single precision in one place or another.
+
+python benchmarks/precision.py
+"""
+
+from __future__ import annotations
+
+import math
+
+import jax
+import numpy as np
+import scipy.linalg
+
+import heatnets as hn
+from heatnets import streams
+from heatnets.assembly import forcing, initial_values, residual_rows, value_rows
+from heatnets.collocation import uniform
+from heatnets.directions import DESIGNS
+from heatnets.features import ImportanceFamily
+from heatnets.operators import equation
+from heatnets.tiles import workshop
+
+TRAIN = hn.Box(-math.pi, math.pi)
+
+
+def ridge(A: np.ndarray, b: np.ndarray, weight: float = 1e-6, kind: type = np.float64) -> np.ndarray:
+    A, b = A.astype(kind), b.astype(kind)
+    return scipy.linalg.lstsq(A.T @ A + kind(weight) * np.eye(A.shape[1], dtype=kind), A.T @ b)[0]
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    print(f"{'':40} d = 20, M = 1000   d = 100, M = 2000")
+    found: dict[str, list[float]] = {}
+    for d, counts, N, N_ic in ((20, (400, 600), 3000, 600), (100, (800, 1200), 5000, 1000)):
+        problem, shop = hn.problems.get("oscillating", dim=d), workshop()
+        data = equation(problem, 0)[0]
+        blocks = ImportanceFamily().draw(problem, counts, DESIGNS["gaussian"], 0)
+        rows = uniform(TRAIN, problem.horizon, N, d, streams.generator(0, "rows"))
+        start = TRAIN.sample(streams.generator(0, "initial rows"), N_ic, d)
+        scale = math.sqrt(N / N_ic)
+        A = np.concatenate(
+            [residual_rows(data, blocks, rows, shop), scale * value_rows(data, blocks, (np.zeros(N_ic), start), shop, "")]
+        )
+        b = np.concatenate([forcing(data, rows, shop), scale * initial_values(data, start, shop)])
+        t, x = hn.random_points(problem, 2000)
+        values, exact = np.asarray(value_rows(data, blocks, (t, x), shop, "")), hn.exact_values(problem, t, x)
+        weights = ridge(A, b)
+        A32, b32 = A.astype(np.float32).astype(float), b.astype(np.float32).astype(float)
+        for name, u in {
+            "double throughout": values @ weights,
+            "double, ridge 1e-4 in place of 1e-6": values @ ridge(A, b, 1e-4),
+            "double, ridge 1e-8": values @ ridge(A, b, 1e-8),
+            "rows rounded to single, double solve": values @ ridge(A32, b32),
+            "single throughout": values @ ridge(A, b, kind=np.float32),
+            "double training, single evaluation": values.astype(np.float32) @ weights.astype(np.float32),
+        }.items():
+            found.setdefault(name, []).append(hn.relative_errors(u.astype(float), exact).l2)
+    for name, errors in found.items():
+        print(f"{name:40} {errors[0]:16.1e} {errors[1]:18.1e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""Fill the tables of the documents from docs/results: python docs/refresh.py
+
+A table stands between `<!-- NAME NUMBER -->` and `<!-- end -->`; a test holds it against the results.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from heatnets import report, reproduce
+
+HERE = Path(__file__).parent
+PAGES = [HERE / "reproduction.md", HERE.parent / "README.md"]
+
+
+def filled(text: str) -> str:
+    """A page with its tables as the results have them."""
+    tables = {(s.name, i): t for s in reproduce.sections(HERE / "results") for i, t in enumerate(s.tables)}
+
+    def table(match: re.Match[str]) -> str:
+        return f"{match[1]}\n{report.markdown(tables[match[2], int(match[3])])}\n{match[4]}"
+
+    return re.sub(r"(<!-- ([a-z0-9-]+) (\d+) -->).*?(<!-- end -->)", table, text, flags=re.DOTALL)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(filled(page.read_text()))

@@ -1,0 +1,202 @@
+"""Reproductions: plans that are whole, sections from whatever is there, runs that can be killed, and the pieces they measure with."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets import reproduce
+from heatnets.errors import InputError
+from heatnets.report import markdown
+from heatnets.reproduce import cells, convergence, one_dim, plain, published, table_2
+from heatnets.reproduce.compare import Done
+
+# Table 2 so small that a run takes seconds.
+SMALL = """
+from heatnets.reproduce import table_2
+table_2.SIZES["quick"] = {8000: (8, 16), 10000: (16, 24)}
+table_2.ROWS["quick"], table_2.DIMS["quick"], table_2.FURTHER["quick"], table_2.PLAIN["quick"] = (120, 20), (100,), (3,), {100: 2}
+"""
+
+
+@pytest.fixture
+def small(monkeypatch):
+    for name, value in {
+        "SIZES": {8000: (8, 16), 10000: (16, 24)},
+        "ROWS": (120, 20),
+        "DIMS": (100,),
+        "FURTHER": (3,),
+        "PLAIN": {100: 2},
+    }.items():
+        monkeypatch.setitem(getattr(table_2, name), "quick", value)
+
+
+@pytest.mark.parametrize("scale", reproduce.SCALES)
+@pytest.mark.parametrize("name", reproduce.RESULTS)
+def test_plans_are_whole_and_sections_show_what_is_there(name, scale):
+    plan = reproduce.RESULTS[name].plan(scale)
+    assert len({cell.key for cell in plan}) == len(plan)
+    for cell in plan:
+        assert json.loads(json.dumps(cell.settings))["kind"] in cells.KINDS
+        parameters = hn.problems.parameters_of(cell.problem)
+        assert set(cell.parameters) <= set(parameters)
+        assert cell.cost > 0
+    section = reproduce.RESULTS[name].section(Done(), scale)  # nothing computed yet: dashes, no failure
+    assert section.name == name
+    assert all(len(row) == len(table.columns) for table in section.tables for row in table.rows)
+    assert f"{len(plan)} of {len(plan)} cells" in " ".join(section.settings.rows[-2])
+
+
+def test_the_paper_s_sizes_are_in_the_plans():
+    """As printed in the paper's text and captions."""
+    plan = {name: module.plan("paper") for name, module in reproduce.RESULTS.items()}
+
+    def sizes(name):
+        return {(tuple(c.options["features"]), tuple(c.options["rows"])) for c in plan[name] if c.kind == "trained"}
+
+    assert sizes("one-dim") == {((32, 64), (3000, 1000))}
+    assert sizes("table-1") == {((15000, 0), (20000, 4000))}
+    assert sizes("horizons") == {((500, 1000), (10000, 2000)), ((3000, 5000), (10000, 2000))}
+    assert sizes("table-2") == {((3000, 5000), (15000, 3000)), ((4000, 6000), (15000, 3000))}
+    assert sizes("underdetermined") == {((3000, 5000), (500, 100))}
+    assert sizes("nonseparable") == {((4000, 6000), (15000, 3000))}
+    assert {c.seed for c in plan["underdetermined"] if c.kind == "trained"} == set(range(20))
+    assert {(c.parameters["dim"], c.parameters["horizon"]) for c in plan["horizons"]} >= {
+        (d, T) for d in (5, 10, 20, 50, 100, 200, 300, 500, 750, 1000) for T in (0.25, 0.5, 0.75, 1.0)
+    }
+    assert max(c.parameters["dim"] for c in plan["table-2"]) == 100_000
+    assert max(c.parameters["dim"] for c in plan["nonseparable"]) == 10_000
+    assert {(d, M) for d, M in published.TABLE_2} == {(d, M) for d in (100, 500, 1000, 2000) for M in (8000, 10000)}
+
+
+def test_a_run_writes_everything_and_the_next_computes_nothing(small, tmp_path, monkeypatch):
+    assert reproduce.run(["table-2"], "quick", tmp_path) == []
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "table-2.json", "table-2.png", "table-2.svg"]
+    found = json.loads((tmp_path / "table-2.json").read_text())
+    assert list(found["cells"]) == [cell.key for cell in table_2.plan("quick")]
+    given = found["cells"]["paper d=100 M=10000 given"]
+    assert given["features"] == [16, 24]
+    assert given["rows"] == [120, 20]
+    assert given["settings"]["seed"] == 0
+    assert {"heatnets", "source", "jax", "numpy", "device"} <= set(given["made"])
+    assert given["measured"]["wall"] > 0
+    automatic = found["cells"]["paper d=100 M=10000 automatic"]
+    assert automatic["errors"]["l2"] == pytest.approx(given["errors"]["l2"], rel=1e-6)  # one network, two Laplacians
+    assert found["cells"]["default d=3"]["errors"]["l2"] < 1e-12
+    assert found["cells"]["plain d=100"]["difference"] < 1e-13
+
+    def never(*_):
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(reproduce, "compute", never)
+    before = (tmp_path / "table-2.json").read_bytes()
+    reproduce.run(["table-2"], "quick", tmp_path)
+    assert (tmp_path / "table-2.json").read_bytes() == before
+    table = markdown(reproduce.sections(tmp_path)[0].tables[0])
+    assert f"{given['errors']['l2']:.2e}" in table or f"{given['errors']['l2']:.3g}" in table
+    assert "9.99e-08" in table
+
+
+def test_a_cell_that_fails_is_said_and_tried_again(small, tmp_path, monkeypatch):
+    def fail(cell, progress):
+        if cell.key == "default d=3":
+            raise hn.NumericalError("not today")
+        return {"errors": {"l1": 1.0, "l2": 1.0, "linf": 1.0}, "features": [1, 1], "rows": [1, 1], "difference": 0.0,
+                "measured": {"wall": 1.0, "phases": {"assembly": 1.0, "solve": 1.0}}, "made": cells.made()}  # fmt: skip
+
+    monkeypatch.setattr(reproduce, "compute", fail)
+    assert reproduce.run(["table-2"], "quick", tmp_path) == ["table-2: default d=3"]
+    assert "default d=3" not in json.loads((tmp_path / "table-2.json").read_text())["cells"]
+    assert "1 of 7 cells: default d=3" in (tmp_path / "report.html").read_text()
+
+
+def test_killed_in_the_middle_it_goes_on_and_ends_the_same(tmp_path):
+    run = (
+        SMALL
+        + """
+import sys
+from pathlib import Path
+from heatnets import reproduce
+class Watch(reproduce.Watcher):
+    def cell(self, cell, outcome, seconds):
+        print(cell.key, flush=True)
+reproduce.run(["table-2"], "quick", Path(sys.argv[1]), Watch())
+"""
+    )
+
+    def start(folder):
+        return subprocess.Popen([sys.executable, "-c", run, str(folder)], stdout=subprocess.PIPE, text=True)
+
+    whole = start(tmp_path / "whole").communicate()[0].splitlines()
+    killed = start(tmp_path / "killed")
+    first = [killed.stdout.readline().strip() for _ in range(3)]
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    kept = json.loads((tmp_path / "killed" / "table-2.json").read_text())["cells"]
+    assert set(first) <= set(kept)
+    assert len(kept) < len(whole)
+    rest = start(tmp_path / "killed").communicate()[0].splitlines()
+    assert set(rest).isdisjoint(first)
+    assert set(rest) | set(kept) == set(whole)
+
+    def timeless(folder):
+        found = json.loads((tmp_path / folder / "table-2.json").read_text())
+        for key, cell in found["cells"].items():
+            measured = cell.pop("measured")
+            if key in kept and folder == "killed":
+                assert measured == kept[key]["measured"]  # not computed again
+        return json.dumps(found)
+
+    assert timeless("killed") == timeless("whole")
+
+
+def test_the_plain_matrix_is_ours():
+    problem = hn.problems.get("nonseparable", dim=4, closed_form=False)
+    options = {"features": (5, 7), "rows": (100, 20), "train": 3.0, "timed_rows": 6, "batch": 4}
+    found = plain.measure(problem, options, 0)
+    assert found["entries"] == 6 * 12
+    assert found["difference"] < 1e-13
+    assert found["measured"]["wall"] == pytest.approx(found["measured"]["timed"] * 100 / 6)
+
+
+def test_slopes_and_their_intervals():
+    sizes = np.array([10, 100, 1000])
+    p, low, high = convergence.slope(sizes, np.outer([1.0, 2.0, 5.0], sizes**-0.5))
+    assert (p, low, high) == pytest.approx((-0.5, -0.5, -0.5))
+    rng = np.random.default_rng(0)
+    inside = 0
+    for _ in range(400):
+        noisy = sizes**-0.5 * np.exp(0.3 * rng.standard_normal((8, 3)))
+        _, low, high = convergence.slope(sizes, noisy)
+        inside += low < -0.5 < high
+    assert 0.92 < inside / 400 < 0.98  # three standard deviations of a 95 % interval's count
+
+
+def test_maps_are_kept_small_and_true():
+    values = np.linspace(-17, 1.4, 10_000)
+    text = cells.encoded(values)
+    assert len(text) < 27_000
+    assert np.max(np.abs(cells.decoded(text) - values)) < 0.01
+    keys = [cell.key for cell in one_dim.plan("paper") if cell.options.get("maps")]
+    assert keys == ["gaussian seed=0", "gaussian-sobol seed=0", "importance seed=0", "default seed=0"]
+
+
+def test_the_source_digest_is_of_the_source():
+    assert re.fullmatch("[0-9a-f]{12}", cells.source_digest())
+
+
+@pytest.mark.parametrize(
+    ("names", "scale", "words"),
+    [(["table-3"], "quick", "`name` must be one of"), (["table-2"], "huge", "`scale` must be one of")],
+)
+def test_mistakes_are_answered_before_anything_is_written(names, scale, words, tmp_path):
+    with pytest.raises(InputError, match=words):
+        reproduce.run(names, scale, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
