@@ -22,7 +22,7 @@ from heatnets.tiles import workshop
 pytestmark = pytest.mark.usefixtures("x64")
 
 NONE = dict.fromkeys(
-    ("seconds", "features", "directions", "antithetic", "time_degree", "rows", "collocation", "train_region", "enforce",
+    ("tol", "seconds", "features", "directions", "antithetic", "time_degree", "rows", "collocation", "train_region", "enforce",
      "mild_samples", "solver", "rcond", "initial_weight"))  # fmt: skip
 
 

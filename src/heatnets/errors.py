@@ -66,6 +66,14 @@ def positive(name: str, value: Any, hint: str) -> float:
     return number
 
 
+def fraction(name: str, value: Any, hint: str = "For example 0.95.") -> float:
+    """`value` as a number between 0 and 1."""
+    number = positive(name, value, hint)
+    if number >= 1:
+        raise InputError(f"`{name}` must be below 1; got {number:g}. {hint}")
+    return number
+
+
 def count(name: str, value: Any, least: int, hint: str) -> int:
     """`value` as a whole number >= least."""
     try:

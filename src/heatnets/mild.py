@@ -47,7 +47,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     judged = _points(problem, problem.region, _JUDGES, settings.seed, "mild judges")
     halves = np.zeros((2, _JUDGES))  # two independent estimates of u there, from more samples in each round
     history: list[Round] = []
-    best: tuple[float, list[Feature], np.ndarray, dict[str, Any]] | None = None
+    best: tuple[float, list[Feature], np.ndarray, bool | None, dict[str, Any]] | None = None
     while True:
         before, growth = sum(clock.seconds.values()) - clock.seconds["compile"], 2 ** len(history)
         rows = _ROWS * growth
@@ -67,6 +67,8 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             scale = certificate.rms(halves.mean(axis=0)) or 1.0
             value = _values(data, blocks, judged, shop, label) @ weights
             error = certificate.mean_square((halves - value).T).root / scale
+            bound = certificate.relative((halves - value).T, value, np.zeros(_JUDGES), 0.98)
+            met = None if settings.tol is None else bound.high * (10 if bound.reasons else 1) <= settings.tol
         counts = tuple(len(b.start) for b in blocks)
         elapsed = time.perf_counter() - started
         features = (counts[0] if 0 in kinds(problem) else 0, counts[-1] if 1 in kinds(problem) else 0)
@@ -78,13 +80,15 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             "residual_train": misfit / scale, "mild_noise": noise / scale,
         }  # fmt: skip
         # The judges' noise hides small gains: larger rounds are taken unless they are clearly worse.
-        if best is None or error < 1.2 * best[0]:
-            best = error, blocks, weights, facts
+        if best is None or error < 1.2 * best[0] or met:
+            best = error, blocks, weights, met, facts
+        if met:
+            break
         needed = 4 * (sum(clock.seconds.values()) - clock.seconds["compile"] - before)  # at most: twice the features and rows
         if elapsed + needed > settings.seconds or 8 * A.nbytes * 4 > shop.memory:
             break
-    error, blocks, weights, facts = best
-    return network(problem, settings, shop, notes, clock, history, error, data, blocks, weights, {
+    error, blocks, weights, met, facts = best
+    return network(problem, settings, shop, notes, clock, history, error, data, blocks, weights, met, {
         **facts, "collocation": "uniform", "time_degree": 0, "enforce": "mild", "solver": "near", "rcond": None, "condition": None,
         "residual_held_out": None, "laplacian": {}, "laplacian_skipped": {},
     })  # fmt: skip

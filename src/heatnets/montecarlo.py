@@ -20,7 +20,7 @@ import scipy.special
 from jaxtyping import Array
 
 from heatnets import streams
-from heatnets.errors import InputError, Notes, NumericalError, count, describe, positive
+from heatnets.errors import InputError, Notes, NumericalError, count, describe, fraction, positive
 from heatnets.features import KernelSource, Lags, log_kernel_constant
 from heatnets.function import place
 from heatnets.operators import Equation, values_only
@@ -153,9 +153,7 @@ def _run(
     extra: tuple[Array, ...],
 ) -> Estimate:
     samples = count("samples", samples, 2, "A standard error needs at least two.")
-    level = positive("confidence", confidence, "For example 0.95.")
-    if level >= 1:
-        raise InputError(f"`confidence` must be below 1; got {level:g}. For example 0.95.")
+    level = fraction("confidence", confidence)
     times, places, single = problem.points(t, x)
     with jax.default_device(shop.device):
         equation = values_only(problem)

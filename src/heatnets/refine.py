@@ -127,16 +127,27 @@ class Judges:
 
     def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:
         """The relative error of a fit, one standard error added; its relative residual; and what residuals are relative to."""
+        residual, value, terms, force = self._residual(weights, columns, degree)
+        square = certificate.mean_square(self.paths.weight * residual)
+        scale, rounding = _rms(value) or 1.0, EPS * _rms(terms)
+        size = max(_rms(force), scale / self.problem.horizon)
+        return float(np.hypot(square.root, rounding)) / scale, _rms(residual) / size, size
+
+    def bound(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> float:
+        """What the relative error of a fit is below, in 99 of 100 cases; ten times that where few points carry the mean."""
+        residual, value, terms, _ = self._residual(weights, columns, degree)
+        found = certificate.relative(self.paths.weight * residual, value, EPS * terms, 0.98)
+        return found.high * (10 if found.reasons else 1)
+
+    def _residual(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:
+        """The residual on the paths (P, S); the fit at their starting points and the size of its terms; the source on the paths."""
         n, table = self.paths.s.size, self.table
         t, force = table.points[0], table.forcing[:n]
         T = self.problem.horizon
         A = residual_columns(table.values[:n, columns], table.residuals[:n, columns], t[:n], degree, T)
         V = value_columns(table.values[n:, columns], t[n:], degree, T)
-        residual, value, terms = force - A @ weights, V @ weights, np.abs(V) @ np.abs(weights)
-        square = certificate.mean_square(self.paths.weight * residual.reshape(self.paths.weight.shape))
-        scale, rounding = _rms(value) or 1.0, EPS * _rms(terms)
-        size = max(_rms(force), scale / self.problem.horizon)
-        return float(np.hypot(square.root, rounding)) / scale, _rms(residual) / size, size
+        residual = (force - A @ weights).reshape(self.paths.weight.shape)
+        return residual, V @ weights, np.abs(V) @ np.abs(weights), force
 
 
 def _rms(values: Any) -> float:
@@ -254,6 +265,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     best: Fit | None = None
     history: list[Round] = []
     stalled = 0
+    referee = None if settings.tol is None else Referee(problem, data, shop, settings, grain)
     while True:
         label, entries, before = f"round {len(history)}", dictionary.entries(growing), dict(clock.seconds)
         with clock.phase("assembly"):
@@ -270,6 +282,10 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         best = fit if best is None or fit.error < best.error else best
         if best.error <= _RESOLVED or stalled == 3:
             break
+        if referee is not None and best.error <= referee.target:
+            with clock.phase("check"):
+                if referee.met(dictionary, best):
+                    break
         spent = {phase: clock.seconds[phase] - before.get(phase, 0.0) for phase in ("assembly", "solve")}
 
         def fits(make: list[str], entries: int = entries, spent: dict[str, float] = spent) -> bool:
@@ -294,7 +310,28 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         others.table.add_features(dictionary.rows.blocks[: best.features // grain.block], "last judges")
         error, judged, _ = others.error(np.asarray(best.solved.weights), np.arange(best.features), best.degree)
         best = best._replace(error=error, judged=judged)
-    return _network(problem, settings, dictionary, best, history, clock, skipped, shop, notes)
+        met = None if referee is None else referee.met(dictionary, best)
+    return _network(problem, settings, dictionary, best, history, clock, skipped, shop, notes, met)
+
+
+class Referee:
+    """Whether a tolerance is met, by judges that have no other part: a growth asks them when its own estimate is below `target`."""
+
+    def __init__(self, problem: Problem, data: Equation, shop: Workshop, settings: Growth, grain: Grain) -> None:
+        assert settings.tol is not None
+        self.tol, self.target, self.grain = settings.tol, settings.tol, grain
+        points, samples = grain.last_judges
+        self.judges = Judges(problem, data, shop, settings.seed, "referee", (2 * points, samples + 1), grain.strip)
+        self.known: tuple[int, bool] = (0, False)
+
+    def met(self, dictionary: Dictionary, fit: Fit) -> bool:
+        if self.known[0] != fit.features:
+            have = len(self.judges.table.blocks)
+            self.judges.table.add_features(dictionary.rows.blocks[have : fit.features // self.grain.block], "referee")
+            bound = self.judges.bound(np.asarray(fit.solved.weights), np.arange(fit.features), fit.degree)
+            self.target = min(self.target, fit.error / 2)  # not yet: ask again when the error has halved
+            self.known = fit.features, bound <= self.tol
+        return self.known[1]
 
 
 def _grain(problem: Problem, settings: Growth, data: Equation, shop: Workshop, notes: Notes) -> Grain:
@@ -372,6 +409,7 @@ def _network(
     skipped: dict[str, list[str]],
     shop: Workshop,
     notes: Notes,
+    met: bool | None,
 ) -> Solution:
     """The network of one fit, its features sorted by kind."""
     block = dictionary.grain.block
@@ -383,7 +421,7 @@ def _network(
     for note in solved.notes:
         if "left out" not in note:  # columns of zeros are no news in a dictionary
             notes.warn(note, 6)
-    return network(problem, settings, shop, notes, clock, history, fit.error, dictionary.rows.data, whole, weights.reshape(-1), {
+    return network(problem, settings, shop, notes, clock, history, fit.error, dictionary.rows.data, whole, weights.reshape(-1), met, {
         "features": (int(np.sum(kind == 0)), int(np.sum(kind == 1))), "rows": (fit.rows, 0), "time_degree": fit.degree, "enforce": "equation",
         "solver": solved.solver, "rcond": solved.rcond, "rank": solved.rank, "condition": solved.condition, "ridge": 0.0,
         "residual_train": fit.trained, "residual_held_out": fit.judged,
@@ -402,6 +440,7 @@ def network(
     data: Equation,
     blocks: list[Feature],
     weights: np.ndarray,
+    met: bool | None,
     facts: dict[str, Any],
 ) -> Solution:
     """What a growth ended with, as a `Solution`; `facts` are the stats that depend on how its weights were found."""
@@ -411,9 +450,15 @@ def network(
             "horizon; data that grow too fast at infinity cannot be met at all.",
             stacklevel=7 if facts["enforce"] == "equation" else 6,  # the caller's line
         )
+    elif met is False:
+        notes.warn(
+            f"the tolerance {settings.tol:g} was not met: the error is estimated at {error:.2g}, and could not be shown to be below. Give more `seconds`, "
+            "or a smaller region or horizon; this is the best there is.",
+            stacklevel=7 if facts["enforce"] == "equation" else 6,
+        )
     return Solution(problem, data, blocks, jnp.asarray(weights), shop, stats={
         "family": settings.family.name, "design": " + ".join(d.name for d in settings.designs), "antithetic": settings.antithetic,
         "collocation": settings.collocation, "initial_rows": "exact", "initial_weight": None, **facts,
         "seconds": MappingProxyType(clock.seconds), "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
-        "estimated_error": error, "tolerance_met": None, "history": tuple(history), "warnings": (*problem.warnings, *notes.texts),
+        "estimated_error": error, "tolerance_met": met, "history": tuple(history), "warnings": (*problem.warnings, *notes.texts),
     })  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heatnets import collocation, directions, features, least_squares, streams
-from heatnets.errors import InputError, choice, count, describe, pair, positive
+from heatnets.errors import InputError, choice, count, describe, fraction, pair, positive
 from heatnets.problem import Problem
 from heatnets.regions import Point, Region
 
@@ -48,6 +48,7 @@ class Growth:
     rcond: float | None
     seconds: float
     seed: int
+    tol: float | None
 
 
 DICTIONARY = ("orthogonal", "signs", "hadamard")  # the first is dense and is never left out
@@ -58,6 +59,7 @@ def settings(
     problem: Problem,
     *,
     seed: Any,
+    tol: Any,
     seconds: Any,
     family: Any,
     features: Any,
@@ -94,6 +96,10 @@ def settings(
                 f"`{alone[0]}` belongs to a solve of a given size: give `features` too, for example features=(256, 512), rows=(2000, 0), "
                 "or the paper's choices, hn.solve(problem, **hn.paper(4000, 6000, 15000, 3000)). Without `features` sizes are chosen for you."
             )
+    elif tol is not None:
+        raise InputError(
+            "`tol` is for choosing a size; with `features` there is nothing to choose. Leave one out; u.error() says how good a given size is."
+        )
     elif seconds is not None:
         raise InputError(
             "`seconds` is the budget for choosing a size; with `features` there is nothing to choose. Leave one out."
@@ -131,7 +137,8 @@ def settings(
     rule = None if enforce is None else choice("enforce", enforce, ("equation", "mild"))
     if grows:
         budget = SECONDS if seconds is None else positive("seconds", seconds, "It is the time the solve may take.")
-        return Growth(kind, designs, paired, degree, placement, region, rule, "qr", cut, budget, streams.check_seed(seed))
+        wanted = None if tol is None else fraction("tol", tol, "It is the relative L2 error over the region, for example 1e-4.")
+        return Growth(kind, designs, paired, degree, placement, region, rule, "qr", cut, budget, streams.check_seed(seed), wanted)
     counts = pair("features", features, "Write (M0, M1): features from the initial condition and from the source.")
     columns = sum(counts) * (1 + (degree or 0))
     sizes = pair(

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets.assembly import forcing, powers
+from heatnets import certificate, smoothness, streams
+from heatnets.assembly import forcing, initial_values, powers
+from heatnets.certificate import Certificate, RegionError
 from heatnets.derivatives import gradient
-from heatnets.errors import NumericalError
+from heatnets.errors import NumericalError, count, fraction, positive
 from heatnets.features import Feature
 from heatnets.function import place
-from heatnets.operators import Equation
+from heatnets.operators import Equation, equation
 from heatnets.precision import in_double
 from heatnets.problem import Problem
 from heatnets.tiles import Workshop, contract
@@ -69,6 +74,115 @@ class Solution:
             right = forcing(self._equation, (times, places), self._shop)
         return (right[0] if single else right) - left
 
+    @in_double
+    def certify(
+        self, t: Any, x: Any, *, samples: int = 4096, confidence: float = 0.95, seed: int = 0, halfwidth: float | None = None
+    ) -> Certificate:
+        """The true value at one point or many, with an interval that holds it as often as `confidence` says.
+
+        The error of the network obeys the same equation as u, so its mean over random paths is an unbiased correction; `value` is the
+        network's value with it. Where the data are smooth the samples are of the equation's residual, and few suffice; where they have
+        kinks or jumps, or for Gaussian kernels, they are of the martingale form, which needs no smoothness (docs/trust.md).
+
+        Args:
+            t, x: as for a call of the solution.
+            samples: random paths per point, in antithetic pairs.
+            confidence: of the interval, at each point on its own.
+            seed: of the samples; they are independent of the solve's whatever its seed was.
+            halfwidth: samples are added until no interval is wider than this (in units of u), up to 1024 times `samples`.
+
+        Returns:
+            A `Certificate`: value, error (what the network lacks), low, high, halfwidth, certified, reasons, method, samples.
+            Not certified are points with heavy tails, residuals that are not finite, or two forms that disagree; `reasons` say which.
+
+        >>> import heatnets as hn
+        >>> u = hn.solve(hn.problems.get("oscillating", dim=5), features=(32, 64), train_region=hn.Box(-3.2, 3.2))
+        >>> sure = u.certify(0.5, [0.3] * 5)
+        >>> bool(sure.certified and sure.low < hn.exact_values(u.problem, 0.5, [0.3] * 5) < sure.high)
+        True
+        """
+        samples = count("samples", samples, 4, "They come in pairs, and an interval needs some: 4096 by default.")
+        level = fraction("confidence", confidence)
+        wanted = None if halfwidth is None else positive("halfwidth", halfwidth, "It is in units of u.")
+        times, places, single = self.problem.points(t, x)
+        found = certificate.certify(
+            self.problem, self._network(), times, places, samples=samples, confidence=level, seed=streams.check_seed(seed),
+            halfwidth=wanted, smooth=self._smooth, tell=lambda done, total: self._shop.progress("certificate", done, total),
+        )  # fmt: skip
+        return found.first() if single else found
+
+    @in_double
+    def error(self, *, points: int = 512, samples: int = 8, confidence: float = 0.95, seed: int = 0) -> RegionError:
+        """The relative L2 error over (0, T] x region (at t = T for a `Point`), with an interval, without an exact solution.
+
+        Args:
+            points: random points of the region.
+            samples: random paths from each, in antithetic pairs (256 times as many, of the data alone, where these have kinks or jumps).
+            confidence: of the interval.
+            seed: of points and paths; independent of the solve's whatever its seed was.
+
+        >>> import heatnets as hn
+        >>> u = hn.solve(hn.problems.get("oscillating", dim=5), features=(32, 64), train_region=hn.Box(-3.2, 3.2))
+        >>> estimate = u.error()
+        >>> bool(estimate.low < hn.measure(u).l2 < estimate.high)
+        True
+        """
+        points = count("points", points, 16, "A mean over the region needs some.")
+        samples = count("samples", samples, 4, "They come in pairs, and two independent ones are multiplied.")
+        return certificate.region_error(
+            self.problem, self._network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
+            seed=streams.check_seed(seed), smooth=self._smooth,
+        )  # fmt: skip
+
+    @cached_property
+    def _smooth(self) -> bool:
+        """Whether the residual form may be used: no kinks or jumps in the data, none in the features."""
+        if self.stats["family"] != "importance":
+            return False
+        with jax.default_device(self._shop.device):
+            return not smoothness.kinks(self.problem, self.stats["seed"], self._quiet)
+
+    @cached_property
+    def _quiet(self) -> Workshop:
+        return replace(self._shop, progress=lambda phase, done, total: None)
+
+    @cached_property
+    def _differentiable(self) -> Equation:
+        """The equation with Laplacians, also where the weights were found without."""
+        with jax.default_device(self._shop.device):
+            known = "none" not in self._equation.rungs.values()
+            return self._equation if known else equation(self.problem, self.stats["seed"])[0]
+
+    def _network(self) -> certificate.Network:
+        """This solution as a certificate asks for it."""
+        dim, shop = self.problem.dim, self._quiet
+
+        def contracted(terms: Callable[..., Any], data: Equation, floats: int, t: np.ndarray, x: np.ndarray) -> Any:
+            with jax.default_device(shop.device):
+                return contract(terms, self._blocks, data, (t, x), floats, shop, "")
+
+        def value(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return contracted(_sized_values, self._equation, 4 * dim, t, x)
+
+        def residual(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            data = self._differentiable
+            left, size = contracted(_sized_residuals, data, data.workspace(dim), t, x)
+            return source(t, x) - left, size
+
+        def slope(t: np.ndarray, x: np.ndarray) -> np.ndarray:
+            return contracted(_gradient_terms, self._equation, 8 * dim, t, x)
+
+        def initial(x: np.ndarray) -> np.ndarray:
+            with jax.default_device(shop.device):
+                return initial_values(self._equation, x, shop)
+
+        def source(t: np.ndarray, x: np.ndarray) -> np.ndarray:
+            with jax.default_device(shop.device):
+                return forcing(self._equation, (t, x), shop)
+
+        begun = sum(float(np.asarray(block.start) @ np.asarray(w)[:, 0]) for block, w in self._blocks)
+        return certificate.Network(value, residual, slope, initial, source, 1 - begun)
+
     def _contract(self, terms: Callable[..., Any], t: np.ndarray, x: np.ndarray, single: bool, floats: int) -> np.ndarray:
         with jax.default_device(self._shop.device):
             total = contract(terms, self._blocks, self._equation, (t, x), floats, self._shop, "points")
@@ -93,6 +207,21 @@ class Solution:
 def _value_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
     p, _ = powers(t, weights.shape[1] - 1)
     return (weights @ p) @ jax.vmap(lambda f: f.value(equation, t, x))(features)
+
+
+def _sized_values(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> tuple[Array, Array]:
+    """Σ w_j φ_j and Σ |w_j φ_j|."""
+    p, _ = powers(t, weights.shape[1] - 1)
+    terms = (weights @ p) * jax.vmap(lambda f: f.value(equation, t, x))(features)
+    return jnp.sum(terms), jnp.sum(jnp.abs(terms))
+
+
+def _sized_residuals(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> tuple[Array, Array]:
+    """(∂_t - DΔ) Σ w_j φ_j, and the sum of its terms' sizes."""
+    p, dp = powers(t, weights.shape[1] - 1)
+    values, residuals = jax.vmap(lambda f: f.both(equation, t, x))(features)
+    first, second = (weights @ p) * residuals, (weights @ dp) * values
+    return jnp.sum(first + second), jnp.sum(jnp.abs(first) + jnp.abs(second))
 
 
 def _gradient_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:

@@ -23,6 +23,7 @@ from heatnets.tiles import Progress, Workshop, workshop
 def solve(
     problem: Problem,
     *,
+    tol: float | None = None,
     seed: int = 0,
     seconds: float | None = None,
     memory: int | None = None,
@@ -51,6 +52,8 @@ def solve(
 
     Args:
         problem: the mathematics.
+        tol: the relative L2 error over (0, T] x region that is wanted: the growth ends when an upper bound of it (99 %) is below, or the budget is
+            spent; `stats["tolerance_met"]` says which, and a warning if it was not met.
         seed: fixes every random stream.
         seconds: the time the growth may take; default 60. It ends earlier where nothing is left to gain.
         memory: bytes the solve may use; default three quarters of what is free.
@@ -90,7 +93,7 @@ def solve(
     if not isinstance(problem, Problem):
         raise InputError(f"`problem` must be a hn.Problem; got {describe(problem)}.")
     chosen = settings(
-        problem, seed=seed, seconds=seconds, family=family, features=features, directions=directions, antithetic=antithetic,
+        problem, seed=seed, tol=tol, seconds=seconds, family=family, features=features, directions=directions, antithetic=antithetic,
         time_degree=time_degree, rows=rows, collocation=collocation,
         train_region=train_region, enforce=enforce, mild_samples=mild_samples, solver=solver, rcond=rcond, ridge=ridge,
         initial_rows=initial_rows, initial_weight=initial_weight,
