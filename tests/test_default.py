@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import certificate, refine, smoothness
+from heatnets import error_equation, refine, smoothness
 from heatnets.errors import Notes
 from heatnets.operators import equation
 from heatnets.settings import settings
@@ -86,7 +86,7 @@ def test_judges_are_unbiased():
         w[first] += (1 - w[first].sum()) / first.sum()
         n = judges.paths.s.size
         residual = judges.table.forcing[:n] - judges.table.residuals[:n] @ w
-        square = certificate.mean_square(judges.paths.weight * residual.reshape(judges.paths.weight.shape))
+        square = error_equation.mean_square(judges.paths.weight * residual.reshape(judges.paths.weight.shape))
         squares.append((square.mean * square.unit**2, square.noise * square.unit**2))
         exact = hn.exact_values(problem, judges.paths.t, judges.paths.x)
         truth.append(np.mean((exact - judges.table.values[n:] @ w) ** 2))
@@ -101,7 +101,7 @@ def test_mean_square_is_debiased_and_knows_its_noise():
     hits = []
     for _ in range(400):
         mean = rng.standard_normal(50) * 0.1
-        square = certificate.mean_square((mean[:, None] + rng.standard_normal((50, 6))) * 1e-200)  # squares would underflow
+        square = error_equation.mean_square((mean[:, None] + rng.standard_normal((50, 6))) * 1e-200)  # squares would underflow
         hits.append((square.mean * (square.unit / 1e-200) ** 2, square.noise * (square.unit / 1e-200) ** 2))
     means, noises = np.array(hits).T
     assert abs(means.mean() - 0.01) < 4 * means.std() / 20  # with the bias 1/6 of a plain square this would fail by far

@@ -17,7 +17,7 @@ ORDER = [
     "function", "regions", "problem",
     "derivatives", "transitions", "operators",
     "directions", "features", "collocation",
-    "tiles", "smoothness", "assembly", "least_squares", "montecarlo", "certificate",
+    "tiles", "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "certificate", "explain",
     "settings", "solution", "accuracy", "linear", "refine", "mild", "solving",
     "problems", "plots", "storage", "report", "reproduce", "cli", "__main__",
 ]  # fmt: skip

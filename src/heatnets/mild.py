@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from heatnets import certificate, least_squares, montecarlo, streams
+from heatnets import certificate, error_equation, least_squares, montecarlo, streams
 from heatnets.assembly import Points, value_rows
 from heatnets.clock import Clock
 from heatnets.collocation import uniform
@@ -64,9 +64,9 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             fresh = [_samples(problem, judged, _BATCHES * growth, settings.seed, shop, f"{label}, half {h}")[0] for h in (0, 1)]
             share = growth / (2 * growth - 1)
             halves = (1 - share) * halves + share * np.stack(fresh)
-            scale = certificate.rms(halves.mean(axis=0)) or 1.0
+            scale = error_equation.rms(halves.mean(axis=0)) or 1.0
             value = _values(data, blocks, judged, shop, label) @ weights
-            error = certificate.mean_square((halves - value).T).root / scale
+            error = error_equation.mean_square((halves - value).T).root / scale
             bound = certificate.relative((halves - value).T, value, np.zeros(_JUDGES), 0.98)
             met = None if settings.tol is None else bound.high * (10 if bound.reasons else 1) <= settings.tol
         counts = tuple(len(b.start) for b in blocks)
@@ -74,7 +74,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         features = (counts[0] if 0 in kinds(problem) else 0, counts[-1] if 1 in kinds(problem) else 0)
         history.append(Round(features, rows, 0, " + ".join(d.name for d in settings.designs), error, elapsed))
         shop.progress(f"{label}: {history[-1]}", 1, 1)
-        misfit = certificate.rms(A @ weights - sample)
+        misfit = error_equation.rms(A @ weights - sample)
         facts = {
             "features": features, "rows": (rows, 0), "rank": round(freedom), "ridge": ridge,
             "residual_train": misfit / scale, "mild_noise": noise / scale,

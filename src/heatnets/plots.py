@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from heatnets import streams
 from heatnets.accuracy import exact_values
+from heatnets.explain import Explanation
 from heatnets.regions import Box
 from heatnets.solution import Solution
 
@@ -47,6 +48,40 @@ def line(solution: Solution, *, times: Any = None, points: int = 201, seed: int 
         axes[1].set_ylabel("|error|")
     axes[-1].set_xlabel("position on a diagonal of the region")
     for ax in axes:
+        ax.grid(alpha=0.25, linewidth=0.6)
+    return figure
+
+
+def explanation(found: Explanation) -> Figure:
+    """What `solution.explain` found: the parts of the value, and the weights against those of Monte Carlo."""
+    figure = Figure(figsize=(9.6, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    names = ["initial"] + [f"{a:.2g}–{b:.2g}" for a, b in zip(found.lags[:-1], found.lags[1:], strict=True)]
+    parts = [found.initial, *found.by_lag]
+    colours = [COLOURS[0]] + [COLOURS[1]] * len(found.by_lag)
+    left.bar(
+        range(len(parts)), [p.value for p in parts], yerr=[2 * p.error for p in parts], color=colours, capsize=2, ecolor="#777777"
+    )
+    left.axhline(0, color="#777777", linewidth=0.8)
+    left.set_xticks(range(len(parts)), names, rotation=45, ha="right", fontsize=8)
+    left.set(
+        ylabel="part of u (± two standard errors)",
+        xlabel="initial condition | source, by time lag",
+        title=f"u({found.t:g}, x) = {found.value:.5g}",
+    )
+    for colour, (kind, weights) in zip(COLOURS, found.weights.items(), strict=False):
+        ordered = np.sort(weights * len(weights))[::-1]
+        right.plot(np.arange(1, len(ordered) + 1), ordered, ".", ms=4, color=colour, label=f"{kind} ({len(weights)})")
+    right.axhline(1, color="#777777", linewidth=1, linestyle="--", label="Monte Carlo")
+    right.set(
+        xscale="log",
+        yscale="symlog",
+        xlabel="feature, by weight",
+        ylabel="weight times M",
+        title=f"{found.effective:.3g} effective features",
+    )
+    right.legend(frameon=False, fontsize=8.5)
+    for ax in (left, right):
         ax.grid(alpha=0.25, linewidth=0.6)
     return figure
 

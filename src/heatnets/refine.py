@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from heatnets import certificate, least_squares, streams
+from heatnets import certificate, error_equation, least_squares, streams
 from heatnets.assembly import Points, both_rows, forcing, residual_columns, value_columns
 from heatnets.clock import Clock
 from heatnets.collocation import PLACEMENTS
@@ -121,14 +121,14 @@ class Judges:
     def __init__(
         self, problem: Problem, data: Equation, shop: Workshop, seed: int, stream: str, size: tuple[int, int], strip: int
     ) -> None:
-        self.problem, self.paths = problem, certificate.paths(problem, *size, seed, stream)
+        self.problem, self.paths = problem, error_equation.paths(problem, *size, seed, stream)
         s, y = self.paths.s.reshape(-1), self.paths.y.reshape(-1, problem.dim)
         self.table = Table(data, shop, strip, (np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])))
 
     def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:
         """The relative error of a fit, one standard error added; its relative residual; and what residuals are relative to."""
         residual, value, terms, force = self._residual(weights, columns, degree)
-        square = certificate.mean_square(self.paths.weight * residual)
+        square = error_equation.mean_square(self.paths.weight * residual)
         scale, rounding = _rms(value) or 1.0, EPS * _rms(terms)
         size = max(_rms(force), scale / self.problem.horizon)
         return float(np.hypot(square.root, rounding)) / scale, _rms(residual) / size, size
@@ -151,7 +151,7 @@ class Judges:
 
 
 def _rms(values: Any) -> float:
-    return certificate.rms(np.asarray(values))
+    return error_equation.rms(np.asarray(values))
 
 
 def kinds(problem: Problem) -> list[int]:

@@ -14,16 +14,18 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from heatnets import certificate, smoothness, streams
-from heatnets.assembly import forcing, initial_values, powers
+from heatnets.assembly import forcing, initial_values, powers, value_rows
 from heatnets.certificate import Certificate, RegionError
 from heatnets.derivatives import gradient
-from heatnets.errors import NumericalError, count, fraction, positive
-from heatnets.features import Feature
+from heatnets.error_equation import Network
+from heatnets.errors import InputError, NumericalError, count, fraction, positive
+from heatnets.explain import Explanation, explain
+from heatnets.features import Feature, KernelSource, MovedSource
 from heatnets.function import place
 from heatnets.operators import Equation, equation
 from heatnets.precision import in_double
 from heatnets.problem import Problem
-from heatnets.tiles import Workshop, contract
+from heatnets.tiles import Workshop, contract, evaluate
 
 
 class Solution:
@@ -86,7 +88,7 @@ class Solution:
 
         Args:
             t, x: as for a call of the solution.
-            samples: random paths per point, in antithetic pairs.
+            samples: random paths per point, in antithetic pairs; four times as many where their tails look heavy.
             confidence: of the interval, at each point on its own.
             seed: of the samples; they are independent of the solve's whatever its seed was.
             halfwidth: samples are added until no interval is wider than this (in units of u), up to 1024 times `samples`.
@@ -106,6 +108,25 @@ class Solution:
         wanted = None if halfwidth is None else positive("halfwidth", halfwidth, "It is in units of u.")
         times, places, single = self.problem.points(t, x)
         found = certificate.certify(
+            self.problem, self._network(), times, places, samples=samples, confidence=level, seed=streams.check_seed(seed),
+            halfwidth=wanted, smooth=self._smooth, tell=lambda done, total: self._shop.progress("certificate", done, total),
+        )  # fmt: skip
+        return found.first() if single else found
+
+    @in_double
+    def certify_gradient(
+        self, t: Any, x: Any, *, samples: int = 4096, confidence: float = 0.95, seed: int = 0, halfwidth: float | None = None
+    ) -> Certificate:
+        """The true gradient at one point or many, t > 0, each component with an interval of its own.
+
+        As `certify`, with fields of shape (dim,) or (n, dim); `certified`, `reasons` and `samples` are of a point. Where the data are smooth the
+        error equation is differentiated (samples of the residual's gradient); where they have kinks or jumps, a weight takes the place of the derivative.
+        """
+        samples = count("samples", samples, 4, "They come in pairs, and an interval needs some: 4096 by default.")
+        level = fraction("confidence", confidence)
+        wanted = None if halfwidth is None else positive("halfwidth", halfwidth, "It is in units of u over those of x.")
+        times, places, single = self.problem.points(t, x, positive_time=True)
+        found = certificate.certify_gradient(
             self.problem, self._network(), times, places, samples=samples, confidence=level, seed=streams.check_seed(seed),
             halfwidth=wanted, smooth=self._smooth, tell=lambda done, total: self._shop.progress("certificate", done, total),
         )  # fmt: skip
@@ -134,6 +155,24 @@ class Solution:
             seed=streams.check_seed(seed), smooth=self._smooth,
         )  # fmt: skip
 
+    @in_double
+    def explain(self, t: float, x: Any, *, samples: int = 4096, seed: int = 0) -> Explanation:
+        """Where the value at one point comes from: initial condition and source by time lag (Monte Carlo), and the features that carry it.
+
+        Print it for a table; `hn.plots.explanation` draws it.
+        """
+        samples = count("samples", samples, 4, "They come in pairs.")
+        times, places, single = self.problem.points(t, x)
+        if not single:
+            raise InputError(f"`explain` takes one time and one point; got {len(times)}. Call it for each.")
+        with jax.default_device(self._shop.device):
+            terms = {}
+            for block, w in self._blocks:
+                kind = "source" if isinstance(getattr(block, "one", block), MovedSource | KernelSource) else "initial"
+                phi = np.asarray(value_rows(self._equation, [block], (times, places), self._quiet, ""))[0]
+                terms[kind] = (np.asarray(w) @ powers(times[0], w.shape[1] - 1)[0], phi)
+        return explain(self.problem, self._network(), terms, float(times[0]), places[0], samples, streams.check_seed(seed))
+
     @cached_property
     def _smooth(self) -> bool:
         """Whether the residual form may be used: no kinks or jumps in the data, none in the features."""
@@ -153,7 +192,7 @@ class Solution:
             known = "none" not in self._equation.rungs.values()
             return self._equation if known else equation(self.problem, self.stats["seed"])[0]
 
-    def _network(self) -> certificate.Network:
+    def _network(self) -> Network:
         """This solution as a certificate asks for it."""
         dim, shop = self.problem.dim, self._quiet
 
@@ -172,6 +211,16 @@ class Solution:
         def slope(t: np.ndarray, x: np.ndarray) -> np.ndarray:
             return contracted(_gradient_terms, self._equation, 8 * dim, t, x)
 
+        def residual_slope(t: np.ndarray, x: np.ndarray) -> np.ndarray:
+            data = self._differentiable
+            left = contracted(_residual_gradient_terms, data, 4 * data.workspace(dim), t, x)
+            with jax.default_device(shop.device):
+                return evaluate(_source_gradient, data, (t, x), 8 * dim, shop) - left
+
+        def initial_slope(x: np.ndarray) -> np.ndarray:
+            with jax.default_device(shop.device):
+                return evaluate(_initial_gradient, self._equation, (x,), 8 * dim, shop)
+
         def initial(x: np.ndarray) -> np.ndarray:
             with jax.default_device(shop.device):
                 return initial_values(self._equation, x, shop)
@@ -181,7 +230,7 @@ class Solution:
                 return forcing(self._equation, (t, x), shop)
 
         begun = sum(float(np.asarray(block.start) @ np.asarray(w)[:, 0]) for block, w in self._blocks)
-        return certificate.Network(value, residual, slope, initial, source, 1 - begun)
+        return Network(value, residual, slope, initial, source, residual_slope, initial_slope, 1 - begun)
 
     def _contract(self, terms: Callable[..., Any], t: np.ndarray, x: np.ndarray, single: bool, floats: int) -> np.ndarray:
         with jax.default_device(self._shop.device):
@@ -222,6 +271,18 @@ def _sized_residuals(equation: Equation, features: Feature, weights: Array, t: A
     values, residuals = jax.vmap(lambda f: f.both(equation, t, x))(features)
     first, second = (weights @ p) * residuals, (weights @ dp) * values
     return jnp.sum(first + second), jnp.sum(jnp.abs(first) + jnp.abs(second))
+
+
+def _residual_gradient_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
+    return gradient(lambda y: _residual_terms(equation, features, weights, t, y), x)
+
+
+def _source_gradient(equation: Equation, t: Array, x: Array) -> Array:
+    return gradient(lambda y: equation.forcing(t, y), x)
+
+
+def _initial_gradient(equation: Equation, x: Array) -> Array:
+    return gradient(equation.initial, x)
 
 
 def _gradient_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:

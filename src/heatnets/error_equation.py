@@ -1,0 +1,227 @@
+"""The error equation: the error of a fit obeys the same PDE as the solution, so samples of its residual estimate it without bias.
+
+    residual form     u(t, x) - ũ(t, x) = E[e0(X_t)] + t E[R(rt, X_{(1-r)t})],   R = F - (∂_t - DΔ)ũ,  e0 = u0 - ũ(0, ·)
+    martingale form   u(t, x) = E[u0(X_t) + ∫ F(t-s, X_s) ds - ∫ ∇ũ(t-s, X_s)·√(2D) dW_s]
+
+with X the Brownian path X_s = x + √(2D) W_s. The first needs ũ in C^{1,2}, and has a tiny variance because R is small. The second holds for
+any ũ with a square-integrable gradient, for any step size with left-point sums and F at random times inside the steps; its
+variance falls only with the number of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from heatnets import streams
+from heatnets.collocation import time_fractions, uniform
+from heatnets.precision import EPS
+from heatnets.problem import Problem
+from heatnets.regions import Point
+
+CHUNK = 2**23  # coordinates of sample points held at once
+
+
+class Paths(NamedTuple):
+    """Points (t, x) of the region, P of them, and samples (s, y) on paths from each, P x S, with the weight of R there."""
+
+    t: np.ndarray
+    x: np.ndarray
+    s: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+
+
+class Square(NamedTuple):
+    """A mean square, estimated without bias, and its standard error, both in units of `unit`²."""
+
+    mean: float
+    noise: float
+    unit: float
+
+    @property
+    def root(self) -> float:
+        """The root of the mean square plus one standard error. Errors have heavy tails: it can be too small by a factor of three."""
+        return self.unit * float(np.sqrt(max(self.mean, 0.0) + self.noise))
+
+
+def paths(problem: Problem, points: int, samples: int, seed: int, stream: str) -> Paths:
+    """Independent points of (0, T] x region (of t = T for a `Point`) and independent samples of the error equation there."""
+    rng = streams.generator(seed, stream)
+    t, x = uniform(problem.region, problem.horizon, points, problem.dim, rng)
+    if isinstance(problem.region, Point):
+        t = np.full(points, problem.horizon)
+    r, density = time_fractions(rng, (points, samples))
+    lag = (1 - r) * t[:, None]
+    y = x[:, None] + np.sqrt(2 * problem.diffusion * lag)[..., None] * rng.standard_normal((points, samples, problem.dim))
+    return Paths(t, x, r * t[:, None], y, t[:, None] / density)
+
+
+def mean_square(corrections: np.ndarray) -> Square:
+    """The mean over points of the squared expected correction, from samples (P, S): products of different samples only."""
+    size = float(np.max(np.abs(corrections))) or 1.0  # squares of small numbers underflow
+    scaled = corrections / size
+    total, own = scaled.sum(axis=1), (scaled**2).sum(axis=1)
+    samples = corrections.shape[1]
+    products = (total**2 - own) / (samples * (samples - 1))
+    return Square(float(products.mean()), float(products.std(ddof=1) / np.sqrt(len(products))), size)
+
+
+def rms(values: np.ndarray) -> float:
+    """Root mean square, without underflow."""
+    size = float(np.max(np.abs(values))) or 1.0
+    return size * float(np.sqrt(np.mean((values / size) ** 2)))
+
+
+class Network(NamedTuple):
+    """What a certificate asks of a fit and of the data, at points (n,) and (n, dim)."""
+
+    value: Callable[..., tuple[np.ndarray, np.ndarray]]  # ũ, and Σ |w_j φ_j|: what rounding goes with
+    residual: Callable[..., tuple[np.ndarray, np.ndarray]]  # R, and the sum of its terms' sizes
+    gradient: Callable[..., np.ndarray]
+    initial: Callable[..., np.ndarray]
+    source: Callable[..., np.ndarray]
+    residual_gradient: Callable[..., np.ndarray]
+    initial_gradient: Callable[..., np.ndarray]
+    start: float  # e0 = start · u0
+
+
+class Samples(NamedTuple):
+    """Independent corrections of ũ, one row of pairs per point, and what rounding may have done to their mean."""
+
+    corrections: np.ndarray
+    rounding: np.ndarray
+
+
+def residual_form(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any]) -> Samples:
+    """Antithetic pairs of e0(X_t) + t R(rt, X_{(1-r)t}) / density(r), with r from `time_fractions`."""
+    D, dim = problem.diffusion, problem.dim
+    out, rounding = np.empty((len(t), pairs)), np.zeros(len(t))
+    for some, first, last in _chunks(len(t), pairs, 2 * dim):
+        n, here, there = last - first, t[some, None], x[some, None, :]
+        drawn = [(*time_fractions(rng, n), rng.standard_normal((n, dim))) for rng in rngs[some]]
+        r, density, xi = (np.stack(parts) for parts in zip(*drawn, strict=True))
+        step = np.sqrt(2 * D * (1 - r) * here)[..., None] * xi
+        R, terms = _both(u.residual, r * here, there, step)
+        weight = here / density
+        out[some, first:last] = weight * R
+        rounding[some] += EPS * np.sum(weight * terms, axis=1) / pairs
+        if u.start:
+            (e0,) = _both(lambda s, y: (u.initial(y),), r * here, there, np.sqrt(2 * D * here)[..., None] * xi)
+            out[some, first:last] += u.start * e0
+    return Samples(out, rounding)
+
+
+def _both(function: Callable[..., Any], t: np.ndarray, x: np.ndarray, step: np.ndarray) -> list[np.ndarray]:
+    """A function of points, averaged over x + step and x - step."""
+    flat = step.shape[-1]
+    ways = [(x + sign * step).reshape(-1, flat) for sign in (1.0, -1.0)]
+    found = function(np.tile(t.ravel(), 2), np.concatenate(ways))
+    return [0.5 * (f[: len(ways[0])] + f[len(ways[0]) :]).reshape(step.shape[:-1]) for f in found]
+
+
+def martingale_form(
+    problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any], steps: int
+) -> Samples:
+    """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√(2D) ΔW, less ũ(t, x): steps shorten towards the initial time."""
+    D, dim = problem.diffusion, problem.dim
+    out = np.empty((len(t), pairs))
+    value, terms = u.value(t, x)
+    slope = u.gradient(t, x) if steps else None
+    moves = max(steps, 1)
+    for some, first, last in _chunks(len(t), pairs, 4 * dim):
+        n, count = last - first, len(t[some])
+        total = np.zeros((2, count, n))
+        place = np.broadcast_to(x[some, None, :], (2, count, n, dim))
+        for k in range(moves):
+            to_go, after = (t[some, None] * (1 - m / moves) ** 2 for m in (k, k + 1))
+            h = to_go - after
+            drawn = [(rng.random(n), rng.standard_normal((2, n, dim))) for rng in rngs[some]]
+            fraction, noise = (np.stack(parts) for parts in zip(*drawn, strict=True))
+            inside = np.sqrt(2 * D * fraction * h)[..., None] * noise[:, 0]
+            whole = inside + np.sqrt(2 * D * (1 - fraction) * h)[..., None] * noise[:, 1]
+            if problem.source is not None:
+                there = place + np.stack([inside, -inside])
+                total += h * _at(u.source, to_go - fraction * h, there)
+            move = np.stack([whole, -whole])
+            if slope is not None:
+                here = slope[some, None, :] if k == 0 else _at(u.gradient, np.broadcast_to(to_go, (count, n)), place)
+                total -= np.sum(here * move, axis=-1)
+            place = place + move
+        total += _at(lambda s, y: u.initial(y), np.zeros((count, n)), place)
+        out[some, first:last] = total.mean(axis=0) - value[some, None]
+    return Samples(out, EPS * terms)
+
+
+def residual_gradients(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, rng: Any) -> Iterator[np.ndarray]:
+    """Antithetic pairs of ∇e0(X_t) + t ∇R(rt, X_{(1-r)t}) / density(r) at one point, as pieces (n, dim): the residual form, differentiated.
+
+    The other way, a likelihood weight R ξ/σ in place of ∇R, has about d times the variance: each component then carries the noise of all.
+    """
+    D, dim = problem.diffusion, problem.dim
+    for n in _pieces(pairs, 4 * dim):
+        r, density = time_fractions(rng, n)
+        xi = rng.standard_normal((n, dim))
+        step = np.sqrt(2 * D * (1 - r) * t)[:, None] * xi
+        slopes = u.residual_gradient(np.tile(r * t, 2), np.concatenate([x + step, x - step]))
+        found = (t / density)[:, None] * 0.5 * (slopes[:n] + slopes[n:])
+        if u.start:
+            far = np.sqrt(2 * D * t) * xi
+            e0 = u.initial_gradient(np.concatenate([x + far, x - far]))
+            found = found + u.start * 0.5 * (e0[:n] + e0[n:])
+        yield found
+
+
+def martingale_gradients(
+    problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, rng: Any, steps: int
+) -> Iterator[np.ndarray]:
+    """Antithetic pairs of an unbiased sample of ∇u(t, x) at one point, less ∇ũ(t, x), as pieces (n, dim): no derivative of the data is taken.
+
+    ∇u = E[(u0(X_t) - Σ g·√(2D) ΔW) W_t/(√(2D) t) + Σ g h/t + Σ h F W_s/(√(2D) s)], g = ∇ũ at the left ends: the weight W_t/(√(2D) t) in place of a
+    derivative, and what it makes of the martingale, E[g·ΔW W_t] = E[g] h, given back.
+    """
+    D, dim = problem.diffusion, problem.dim
+    slope = u.gradient(np.array([t]), x[None])
+    for n in _pieces(pairs, 8 * dim):
+        place = np.broadcast_to(x, (2, 1, n, dim))
+        scalar, weighted, path = np.zeros((2, 1, n)), np.zeros((n, dim)), np.zeros((n, dim))
+        for k in range(steps):
+            to_go, after = (t * (1 - m / steps) ** 2 for m in (k, k + 1))
+            h, fraction, noise = to_go - after, rng.random(n), rng.standard_normal((2, n, dim))
+            inside = np.sqrt(2 * D * fraction * h)[:, None] * noise[0]
+            whole = inside + np.sqrt(2 * D * (1 - fraction) * h)[:, None] * noise[1]
+            if problem.source is not None:
+                force = _at(u.source, (to_go - fraction * h)[None], place + np.stack([inside, -inside])[:, None])[:, 0]
+                gone = t - to_go + fraction * h
+                weighted += (h * 0.5 * (force[0] - force[1]) / (2 * D * gone))[:, None] * (path + inside)
+            here = np.broadcast_to(slope, (2, 1, n, dim)) if k == 0 else _at(u.gradient, np.full((1, n), to_go), place)
+            move = np.stack([whole, -whole])[:, None]
+            scalar -= np.sum(here * move, axis=-1)
+            weighted += 0.5 * (here[0, 0] + here[1, 0]) * h / t
+            place, path = place + move, path + whole
+        scalar += _at(lambda s, y: u.initial(y), np.zeros((1, n)), place)
+        yield weighted + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * D * t))[:, None] * path - slope
+
+
+def _pieces(pairs: int, width: int) -> list[int]:
+    most = max(1, CHUNK // width)
+    return [min(most, pairs - a) for a in range(0, pairs, most)]
+
+
+def _at(function: Callable[..., Any], t: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """A function of points at places (2, points, pairs, dim), times the same for both ways."""
+    found = function(np.tile(t.ravel(), 2), x.reshape(-1, x.shape[-1]))
+    return found.reshape(*x.shape[:-1], *found.shape[1:])
+
+
+def _chunks(points: int, pairs: int, width: int) -> list[tuple[slice, int, int]]:
+    """(points, first pair, last pair) so that no more than `CHUNK` coordinates are held."""
+    most = max(1, CHUNK // width)
+    together = max(1, most // pairs)
+    return [
+        (slice(i, min(i + together, points)), a, min(a + most, pairs))
+        for i in range(0, points, together)
+        for a in range(0, pairs, most)
+    ]

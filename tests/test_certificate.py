@@ -1,0 +1,366 @@
+"""Certificates: intervals that hold the truth as often as they say, and words where they cannot."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets import certificate, error_equation, streams
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+CRUDE = {"directions": "orthogonal", "antithetic": True, "collocation": "paths", "solver": "qr", "time_degree": 1}
+
+
+def crude(name, dim, features, **options):
+    """An under-resolved solve: an error that certificates can see."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hn.HeatnetsWarning)
+        return hn.solve(hn.problems.get(name, dim=dim), features=features, **{**CRUDE, **options})
+
+
+@pytest.fixture(scope="module")
+def radial():
+    return crude("radial-gaussian", 20, (32, 0))
+
+
+@pytest.fixture(scope="module")
+def kinked():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hn.HeatnetsWarning)
+        return hn.solve(hn.problems.get("kinked-ridge", dim=5), seconds=4)
+
+
+def changed(u, factor):
+    """The same solution with its largest weight changed."""
+    weights = np.concatenate([np.asarray(w).T.reshape(-1) for w in u.weights])
+    weights[np.argmax(np.abs(weights))] *= factor
+    return hn.Solution(u.problem, u._equation, [b for b, _ in u._blocks], jnp.asarray(weights), u._shop, dict(u.stats))
+
+
+@pytest.mark.parametrize(
+    ("name", "dim", "features"),
+    [
+        ("radial-gaussian", 20, (32, 0)),
+        ("nonseparable", 3, (8, 8)),
+        ("forced-radial", 10, (0, 8)),
+        ("neighbour-products", 10, (16, 0)),
+    ],
+)
+def test_intervals_hold_the_truth_and_the_correction_helps(name, dim, features):
+    u = crude(name, dim, features)
+    t, x = hn.random_points(u.problem, 60, seed=5)
+    exact = hn.exact_values(u.problem, t, x)
+    sure = u.certify(t, x, samples=1024)
+    assert sure.method == "residual"
+    assert np.mean(sure.certified) > 0.8
+    inside = np.abs(sure.value - exact) <= sure.halfwidth
+    assert np.sum(inside) >= 52  # of 60 at 95 %: fewer in 3 of 1000 runs
+    assert np.all((sure.low <= sure.value) & (sure.value <= sure.high))
+    np.testing.assert_allclose(sure.value - sure.error, u(t, x), atol=1e-12)
+    assert np.linalg.norm(sure.value - exact) < 0.2 * np.linalg.norm(u(t, x) - exact)
+
+
+def test_a_correction_makes_an_under_resolved_solve_good():
+    """Radial Gaussian in 100 dimensions, 64 pairs, 4096 samples: twenty times better."""
+    u = crude("radial-gaussian", 100, (64, 0), time_degree=0, directions="gaussian")
+    t, x = hn.random_points(u.problem, 32, seed=1)
+    exact = hn.exact_values(u.problem, t, x)
+    sure = u.certify(t, x)
+    assert np.linalg.norm(u(t, x) - exact) > 20 * np.linalg.norm(sure.value - exact)
+
+
+def test_a_wrong_weight_is_seen_and_corrected(radial):
+    """The initial condition is then missed, too: e0 is part of the correction."""
+    wrong = changed(radial, 1.05)
+    t, x = hn.random_points(wrong.problem, 20, seed=2)
+    exact = hn.exact_values(wrong.problem, t, x)
+    assert np.median(np.abs(wrong(t, x) - exact)) > 10 * np.median(np.abs(radial(t, x) - exact))
+    sure = wrong.certify(t, x)
+    inside = np.abs(sure.value - exact) <= sure.halfwidth
+    assert np.sum(inside[sure.certified]) >= np.sum(sure.certified) - 4
+    assert not np.any(np.abs(sure.value - exact)[sure.certified] > 3 * sure.halfwidth[sure.certified])
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_the_martingale_form_needs_no_smoothness_and_no_good_network(kinked, factor):
+    """Unbiased for any ∇ũ: also for a network with a wrong weight."""
+    u = changed(kinked, factor)
+    t, x = hn.random_points(u.problem, 60, seed=3)
+    t = np.maximum(t, 0.1 * u.problem.horizon)
+    exact = hn.exact_values(u.problem, t, x)
+    sure = u.certify(t, x, samples=512)
+    assert sure.method == "martingale, 4 steps"
+    good = sure.certified
+    assert np.sum(good) > 30
+    assert np.sum((np.abs(sure.value - exact) <= sure.halfwidth)[good]) >= np.sum(good) - 8
+    if factor == 1:  # the control variate earns its keep at equal samples
+        plain = hn.montecarlo.importance(u.problem, t, x, samples=512)
+        assert np.median(sure.halfwidth[good]) < 0.7 * np.median(plain.high[good] - plain.low[good]) / 2
+
+
+def test_a_kink_that_was_not_found_is_noticed(kinked):
+    """Equation rows return u0 for max(x, 0), with no residual at all: wrong by a third, and the residual form would be sure of it."""
+    problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0), region=hn.Box(-1.0, 1.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hn.HeatnetsWarning)
+        u = hn.solve(problem, features=(32, 0), directions="gaussian", solver="svd")
+    truth = np.sqrt(1 / np.pi)  # E max(√2 η, 0)
+    assert u.certify(1.0, [0.0]).method.startswith("martingale")
+    assert abs(u.certify(1.0, [0.0]).value - truth) < 0.05
+    u.__dict__["_smooth"] = True
+    fooled = u.certify(1.0, [0.0])
+    assert abs(fooled.value - truth) > 0.1 or not fooled.certified
+    assert not fooled.certified
+    assert "disagree" in fooled.reasons[0]
+
+
+def test_a_spike_in_the_source_that_no_row_saw():
+    """A bump of the source between the training rows, as wide as a few hundredths of the paths: the network knows nothing of it, its certificate does."""
+    calm = crude("forced-radial", 1, (0, 32))
+    problem, network = calm.problem, calm._network()
+
+    def spike(x):
+        return 50 * np.exp(-np.sum((x - 0.4) ** 2, axis=1) / (2 * 0.02**2))
+
+    spiked = network._replace(
+        source=lambda t, x: network.source(t, x) + spike(x),
+        residual=lambda t, x: (network.residual(t, x)[0] + spike(x), network.residual(t, x)[1]),
+    )
+    t, x = np.array([problem.horizon]), np.array([[0.2]])
+    # What the spike adds: ∫ of a Gaussian of variance 2 lag + 0.02² around x, by quadrature in √lag.
+    root = np.linspace(0, np.sqrt(problem.horizon), 20001)
+    variance = 2 * problem.diffusion * root**2 + 0.02**2
+    added = np.trapezoid(50 * 0.02 / np.sqrt(variance) * np.exp(-(0.2**2) / (2 * variance)) * 2 * root, root)
+    truth = float(hn.exact_values(problem, t, x)[0]) + added
+    found = certificate.certify(
+        problem, spiked, t, x, samples=4096, confidence=0.95, seed=0, halfwidth=None, smooth=True, tell=lambda done, total: None
+    )
+    assert abs(calm(t, x)[0] - truth) > 0.1 * truth  # the network alone is wrong
+    assert found.certified[0]
+    assert abs(found.value[0] - truth) < 1.5 * found.halfwidth[0]
+    assert found.halfwidth[0] < 0.25 * added
+
+
+def test_far_outside_the_training_region(radial):
+    t, x = np.full(10, radial.problem.horizon), hn.random_points(radial.problem, 10, seed=4)[1] * 6
+    exact = hn.exact_values(radial.problem, t, x)
+    sure = radial.certify(t, x)
+    off = np.abs(sure.value - exact)
+    assert not np.any(sure.certified & (off > 5 * sure.halfwidth))
+
+
+def test_samples_that_are_not_finite_are_not_certified(radial):
+    network = radial._network()
+
+    def broken(t, x):
+        R, size = network.residual(t, x)
+        return np.where(np.arange(len(R)) == 7, np.inf, R), size
+
+    t, x = hn.random_points(radial.problem, 2)
+    found = certificate.certify(radial.problem, network._replace(residual=broken), t, x, samples=256, confidence=0.95, seed=0, halfwidth=None,
+                                smooth=True, tell=lambda done, total: None)  # fmt: skip
+    assert not found.certified[0]
+    assert "not finite" in found.reasons[0][0]
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-200, 1e200])
+def test_intervals_of_light_tails_are_student_s(unit):
+    rng = np.random.default_rng(0)
+    samples = unit * (3 + rng.standard_normal((2000, 200)))
+    found = certificate.interval(samples, 0.9)
+    inside = np.abs(found.mean / unit - 3) <= found.half / unit
+    assert 0.88 < np.mean(inside) < 0.935  # 90 %, and up to 2 % for the widening; three standard deviations of the count are 2 %
+    assert not any(found.reasons)
+
+
+def test_heavy_tails_are_said():
+    rng = np.random.default_rng(0)
+    samples = rng.standard_normal((2, 2000))
+    samples[1, 5] = 2000.0
+    found = certificate.interval(samples, 0.95)
+    assert found.reasons[0] == ()
+    assert "heavy tails: one of 2000 sample pairs carries 100 %" in found.reasons[1][0]
+    assert "only 10 independent" in certificate.interval(samples[:, :10], 0.95).reasons[0][0]
+
+
+def test_a_half_width_is_reached_or_said(radial, monkeypatch):
+    t, x = hn.random_points(radial.problem, 3, seed=6)
+    first = radial.certify(t, x, samples=256)
+    wanted = float(np.min(first.halfwidth)) / 2
+    more = radial.certify(t, x, samples=256, halfwidth=wanted)
+    assert np.all(more.halfwidth <= wanted)
+    assert np.all(more.samples > first.samples)
+    assert len(set(more.samples.tolist())) > 1  # points that need fewer stop earlier
+    monkeypatch.setattr(certificate, "_MOST", 2)
+    ended = radial.certify(t, x, samples=256, halfwidth=wanted / 100)
+    assert not np.any(ended.certified)
+    assert "was not reached" in ended.reasons[0][-1]
+
+
+def test_a_half_width_for_kinked_data_takes_the_cheaper_samples(kinked):
+    t, x = kinked.problem.horizon, np.zeros(5)
+    sure = kinked.certify(t, x, samples=512, halfwidth=5e-3)
+    assert sure.halfwidth <= 5e-3
+    assert abs(sure.value - hn.exact_values(kinked.problem, t, x)) < 2 * sure.halfwidth
+
+
+def test_one_point_or_many_and_the_initial_time(radial):
+    t, x = hn.random_points(radial.problem, 3)
+    one, many = radial.certify(t[0], x[0], samples=256), radial.certify(t, x, samples=256)
+    assert np.shape(one.value) == np.shape(one.certified) == ()
+    assert np.shape(many.value) == np.shape(many.samples) == (3,)
+    assert one.value == many.value[0]
+    assert one.reasons == ()
+    assert len(many.reasons) == 3
+    assert "samples; the network is off by" in str(one)
+    start = radial.certify(0.0, x[0])
+    assert abs(start.value - hn.exact_values(radial.problem, 0.0, x[0])) <= start.halfwidth < 1e-10
+    assert radial.certify(t[0], x[0], samples=256, seed=1).value != one.value
+
+
+def test_mistakes_are_named(radial):
+    for keyword, value in {"samples": 1, "confidence": 1.5, "halfwidth": -1.0, "seed": -1}.items():
+        with pytest.raises(hn.InputError, match=f"`{keyword}`"):
+            radial.certify(0.1, np.zeros(20), **{keyword: value})
+    with pytest.raises(hn.InputError, match="`t` must lie in"):
+        radial.certify(99.0, np.zeros(20))
+    with pytest.raises(hn.InputError, match="`t` must lie in"):
+        radial.certify_gradient(0.0, np.zeros(20))
+    with pytest.raises(hn.InputError, match="one time and one point"):
+        radial.explain(0.1, np.zeros((2, 20)))
+
+
+@pytest.mark.parametrize("which", ["radial", "nonseparable", "kinked"])
+def test_gradients_lie_in_their_intervals(which, radial, kinked):
+    u = {"radial": radial, "kinked": kinked}.get(which) or crude("nonseparable", 4, (8, 8))
+    t, x = hn.random_points(u.problem, 12, seed=8)
+    t = np.maximum(t, 0.2 * u.problem.horizon)
+    exact = hn.exact_gradient(u.problem, t, x)
+    sure = u.certify_gradient(t, x, samples=1024)
+    assert sure.value.shape == exact.shape
+    off = np.abs(sure.value - exact)
+    assert np.mean((off <= sure.halfwidth)[sure.certified]) > 0.85  # components of one point are not independent
+    assert np.linalg.norm(off) < 0.5 * np.linalg.norm(u.gradient(t, x) - exact)
+    assert sure.method.startswith("martingale, weighted" if which == "kinked" else "residual, differentiated")
+    one = u.certify_gradient(t[0], x[0], samples=1024)
+    np.testing.assert_allclose(one.value, sure.value[0], rtol=1e-10)  # the same samples, summed in other tiles
+
+
+def test_moments_in_pieces_are_those_of_the_whole():
+    rng = np.random.default_rng(0)
+    samples = np.exp(rng.standard_normal((500, 3))) * np.array([1.0, 1e-150, 1e6])
+    tally = certificate.Tally()
+    for piece in np.split(samples, [100, 130]):
+        tally.add(piece)
+    centred = samples - samples.mean(axis=0)
+    np.testing.assert_allclose(tally.mean, samples.mean(axis=0))
+    np.testing.assert_allclose(tally.variance, samples.var(axis=0, ddof=1))
+    scaled = centred / samples.std(axis=0)
+    np.testing.assert_allclose(tally.kurtosis, np.mean(scaled**4, axis=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "dim", "features"), [("radial-gaussian", 20, (32, 0)), ("nonseparable", 3, (8, 8)), ("oscillating", 5, (16, 16))]
+)
+def test_the_region_wide_error(name, dim, features):
+    u = crude(name, dim, features)
+    truth, held = hn.measure(u, 4000), []
+    for seed in range(8):
+        estimate = u.error(seed=seed)
+        held.append(estimate.low <= truth.l2 <= estimate.high)
+        assert estimate.high < 6 * truth.l2
+        assert estimate.maximum > 0.3 * truth.l2
+    assert sum(held) >= 6  # of 8 at 95 %
+    assert str(estimate).count("between") == 1
+
+
+def test_the_region_wide_error_of_kinked_data(kinked):
+    truth, estimate = hn.measure(kinked, 4000).l2, kinked.error()
+    assert estimate.method == "Monte Carlo"
+    assert estimate.maximum is None
+    assert truth < 2 * estimate.high
+    assert estimate.high < 0.1
+
+
+def test_error_equation_of_a_network_that_is_zero():
+    """ũ = 0: the error is u itself, by both forms, with e0 = u0 and R = F."""
+    problem = hn.problems.get("nonseparable", dim=2)
+    t, x = hn.random_points(problem, 4)
+    zero = error_equation.Network(
+        value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))), residual=lambda t, x: (_source(problem, t, x), np.zeros(len(t))),
+        gradient=lambda t, x: np.zeros_like(x), initial=lambda x: hn.exact_values(problem, 0.0, x), source=lambda t, x: _source(problem, t, x),
+        residual_gradient=None, initial_gradient=None, start=1.0,
+    )  # fmt: skip
+    exact = hn.exact_values(problem, t, x)
+    rngs = [streams.generator(0, f"zero {i}") for i in range(4)]
+    for drawn in (
+        error_equation.residual_form(problem, zero, t, x, 20_000, rngs),
+        error_equation.martingale_form(problem, zero, t, x, 20_000, rngs, 3),
+    ):
+        mean, noise = drawn.corrections.mean(axis=1), drawn.corrections.std(axis=1) / np.sqrt(20_000)
+        assert np.all(np.abs(mean - exact) < 4.5 * noise)
+        assert np.all(noise < 0.02)
+
+
+def _source(problem, t, x):
+    import jax
+
+    with jax.enable_x64(True):
+        return np.asarray(jax.vmap(problem.source)(jnp.asarray(t), jnp.asarray(x)))
+
+
+def test_a_tolerance_is_met_or_said():
+    problem = hn.problems.get("radial-gaussian", dim=10)
+    u = hn.solve(problem, tol=1e-2, seconds=20)
+    assert u.stats["tolerance_met"] is True
+    assert hn.measure(u).l2 <= 1e-2
+    finer = hn.solve(problem, tol=1e-3, seconds=20)
+    assert sum(finer.stats["features"]) >= sum(u.stats["features"])
+    with pytest.warns(hn.HeatnetsWarning, match="the tolerance 1e-12 was not met"):
+        best = hn.solve(problem, tol=1e-12, seconds=3)
+    assert best.stats["tolerance_met"] is False
+    assert hn.solve(hn.problems.get("oscillating", dim=2)).stats["tolerance_met"] is None
+    with pytest.raises(hn.InputError, match="`tol` is for choosing a size"):
+        hn.solve(problem, tol=1e-3, features=(8, 0))
+    for wrong in (0.0, 2.0, "small"):
+        with pytest.raises(hn.InputError, match="`tol` must be"):
+            hn.solve(problem, tol=wrong)
+
+
+def test_a_tolerance_with_kinked_data():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hn.HeatnetsWarning)
+        u = hn.solve(hn.problems.get("kinked-ridge", dim=5), tol=2e-2, seconds=20)
+        best = hn.solve(hn.problems.get("kinked-ridge", dim=5), tol=1e-5, seconds=4)
+    assert u.stats["tolerance_met"] is True
+    assert hn.measure(u).l2 <= 2e-2
+    assert best.stats["tolerance_met"] is False
+    assert any("was not met" in text for text in best.stats["warnings"])
+
+
+@pytest.mark.parametrize("family", ["importance", "gaussian"])
+def test_explanations_add_up(family):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hn.HeatnetsWarning)
+        problem = hn.problems.get("forced-sine")
+        u = hn.solve(problem, features=(32, 64), rows=(2000, 0), family=family, train_region=hn.Box(-3.2, 3.2))
+    t, x = 0.7, np.array([0.4])
+    found = u.explain(t, x)
+    exact = float(hn.exact_values(problem, t, x))
+    np.testing.assert_allclose(found.value, u(t, x), rtol=1e-6)
+    assert abs(found.initial.value + found.source.value - exact) < 5 * np.hypot(found.initial.error, found.source.error)
+    assert abs(found.initial.value - np.exp(-t) * np.sin(0.4)) < 5 * found.initial.error  # heat flow of sin x
+    for part, low, high in zip(found.by_lag, found.lags[:-1], found.lags[1:], strict=True):
+        lag = np.linspace(low, high, 2001)
+        truth = np.trapezoid((t - lag + 1) * np.exp(-lag), lag) * np.sin(0.4)  # ∫ E[(t - lag + 1) sin X] d lag
+        assert abs(part.value - truth) < 5 * part.error + 1e-6
+    assert sum(found.network.values()) == pytest.approx(found.value)
+    assert {k: len(w) for k, w in found.weights.items()} == {"initial": 32, "source": 64}
+    assert 1 <= found.effective <= 96
+    assert "effective features" in str(found)
+    assert len(hn.plots.explanation(found).axes) == 2
