@@ -26,6 +26,9 @@ _HOME = {
     "solve": "solving",
     "paper": "solving",
     "Solution": "solution",
+    "Certificate": "certificate",
+    "RegionError": "certificate",
+    "Explanation": "explain",
     "RelativeErrors": "accuracy",
     "relative_errors": "accuracy",
     "measure": "accuracy",
@@ -52,12 +55,15 @@ if TYPE_CHECKING:
     from heatnets.accuracy import measure as measure
     from heatnets.accuracy import random_points as random_points
     from heatnets.accuracy import relative_errors as relative_errors
+    from heatnets.certificate import Certificate as Certificate
+    from heatnets.certificate import RegionError as RegionError
     from heatnets.directions import Design as Design
     from heatnets.errors import HeatnetsError as HeatnetsError
     from heatnets.errors import HeatnetsWarning as HeatnetsWarning
     from heatnets.errors import InputError as InputError
     from heatnets.errors import NumericalError as NumericalError
     from heatnets.errors import ResourceError as ResourceError
+    from heatnets.explain import Explanation as Explanation
     from heatnets.features import Density as Density
     from heatnets.features import GaussianFamily as GaussianFamily
     from heatnets.features import ImportanceFamily as ImportanceFamily

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import SymmetricalLogLocator
 
 from heatnets import streams
 from heatnets.accuracy import exact_values
@@ -73,13 +74,9 @@ def explanation(found: Explanation) -> Figure:
         ordered = np.sort(weights * len(weights))[::-1]
         right.plot(np.arange(1, len(ordered) + 1), ordered, ".", ms=4, color=colour, label=f"{kind} ({len(weights)})")
     right.axhline(1, color="#777777", linewidth=1, linestyle="--", label="Monte Carlo")
-    right.set(
-        xscale="log",
-        yscale="symlog",
-        xlabel="feature, by weight",
-        ylabel="weight times M",
-        title=f"{found.effective:.3g} effective features",
-    )
+    right.set(xlabel="feature, by weight", ylabel="weight times M", title=f"{found.effective:.3g} effective features")
+    right.set_yscale("symlog")
+    right.yaxis.set_major_locator(SymmetricalLogLocator(base=1000, linthresh=1))
     right.legend(frameon=False, fontsize=8.5)
     for ax in (left, right):
         ax.grid(alpha=0.25, linewidth=0.6)

@@ -1,0 +1,64 @@
+"""Do rows where the residual is large help? Half of the rows at random, the other half at random or where a fit with half the features misses most.
+
+python benchmarks/row_choice.py
+"""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+import heatnets as hn
+from heatnets import least_squares, streams
+from heatnets.assembly import both_rows, forcing, residual_columns, value_columns
+from heatnets.collocation import paths
+from heatnets.directions import DESIGNS
+from heatnets.features import ImportanceFamily
+from heatnets.operators import equation
+from heatnets.tiles import workshop
+
+CASES = [
+    ("radial-gaussian", 10, 192, 3),
+    ("nonseparable", 10, 96, 3),
+    ("neighbour-products", 50, 192, 1),
+    ("product-of-sines", 6, 192, 3),
+]
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    print("relative L2 error: rows at random; where the residual is largest of three times as many; drawn in proportion to it")
+    for name, dim, M, degree in CASES:
+        problem, shop = hn.problems.get(name, dim=dim), workshop()
+        data, T = equation(problem, 0)[0], problem.horizon
+        kinds = 1 if problem.source is None else 2
+        blocks = ImportanceFamily().draw(problem, (M, M * (kinds - 1)), DESIGNS["orthogonal"], 0, True)
+        N = 8 * M * kinds
+        t, x = paths(problem.region, T, 2 * N, dim, streams.generator(0, "candidates"), problem.diffusion)
+        values, residuals = (np.asarray(a) for a in both_rows(data, blocks, (t, x), shop, ""))
+        force = np.asarray(forcing(data, (t, x), shop))
+        at, there = hn.random_points(problem, 1500)
+        exact = hn.exact_values(problem, at, there)
+        tested = np.asarray(both_rows(data, blocks, (at, there), shop, "")[0])
+
+        def fit(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+            A = residual_columns(values[rows][:, columns], residuals[rows][:, columns], t[rows], degree, T)
+            start = np.concatenate([(columns < M).astype(float), np.zeros(degree * len(columns))])
+            return np.asarray(least_squares.solve(A, force[rows], "qr", None, 0.0, start).weights)
+
+        def error(rows: np.ndarray) -> float:
+            u = value_columns(tested, at, degree, T) @ fit(rows, np.arange(M * kinds))
+            return hn.relative_errors(u, exact).l2
+
+        half = np.concatenate([k * M + np.arange(M // 2) for k in range(kinds)])
+        first, rest = np.arange(N // 2), np.arange(N // 2, 2 * N)
+        here = residual_columns(values[rest][:, half], residuals[rest][:, half], t[rest], degree, T)
+        missed = np.abs(force[rest] - here @ fit(first, half))
+        largest = rest[np.argsort(-missed)[: N // 2]]
+        drawn = np.random.default_rng(0).choice(rest, N // 2, replace=False, p=missed / missed.sum())
+        errors = [error(np.concatenate([first, more])) for more in (rest[: N // 2], largest, drawn)]
+        print(f"{name:20} d={dim:<4} {errors[0]:.2e}   {errors[1]:.2e}   {errors[2]:.2e}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
