@@ -9,12 +9,14 @@ A case is a point of one solve. Points are random in (0, T] x region. Under-reso
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from processes import spread
 
 import heatnets as hn
 from heatnets.storage import Ledger, ledger
@@ -106,7 +108,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--points", type=int, default=6)
     parser.add_argument("--out", type=Path, default=Path("benchmark-certificates"))
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--case", nargs=4, metavar=("PROBLEM", "DIM", "SOLVE", "SEED"))
     args = parser.parse_args()
+    if args.case:
+        name, dim, how, seed = args.case
+        print(json.dumps(case(name, int(dim), how, int(seed), args.points)))
+        return
     args.out.mkdir(exist_ok=True)
     plan = [
         (name, dim, how, seed)
@@ -116,17 +124,24 @@ def main() -> None:
         for how in SOLVES
     ]
     with ledger(args.out / "certificates.json", {"study": "certificates", "points": args.points}) as done:
+        cells = []
         for name, dim, how, seed in plan:
             key, settings = f"{name} d={dim} {how} seed={seed}", {"problem": name, "dim": dim, "solve": how, "seed": seed}
             if done.find(key, settings) is None:
-                done.add(key, settings, case(name, dim, how, seed, args.points))
-            cell = done.cells[key]
-            gaps = np.abs(np.array(cell["value"]) - np.array(cell["exact"]))
-            inside = gaps <= np.array(cell["halfwidth"])
+                cells.append(((key, settings), ["--case", name, str(dim), how, str(seed), "--points", str(args.points)]))
+
+        def ended(cell: tuple[str, dict[str, Any]], found: dict[str, Any]) -> None:
+            if "failed" in found:
+                print(cell[0], found, flush=True)
+                return
+            done.add(*cell, found)
+            inside = np.abs(np.array(found["value"]) - np.array(found["exact"])) <= np.array(found["halfwidth"])
             print(
-                f"{key:45} {cell['method']:22} certified {sum(cell['certified'])}, inside {sum(inside)} of {len(inside)}, {cell['seconds']:.1f} s",
+                f"{cell[0]:45} {found['method']:22} certified {sum(found['certified'])}, inside {sum(inside)} of {len(inside)}, {found['seconds']:.1f} s",
                 flush=True,
             )
+
+        spread(__file__, cells, args.workers, ended)
         print(table(rows(done)))
 
 

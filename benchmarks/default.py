@@ -12,17 +12,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
-import sys
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import numpy as np
+from processes import spread
 
 DIMS = (3, 10, 100, 1000)
 POINTS = 512
@@ -86,38 +83,32 @@ def run(cells: list[tuple[str, int, bool, int]], workers: int, folder: Path, mon
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     folder = folder / (commit or "no-commit")
     folder.mkdir(parents=True, exist_ok=True)
-    cores: Queue[set[int]] = Queue()
-    everyone = sorted(os.sched_getaffinity(0))
-    for i in range(workers):
-        cores.put(set(everyone[2 * i : 2 * i + 2]) or set(everyone))
+    results: list[dict[str, Any]] = []
 
-    def one(what: tuple[str, int, bool, int]) -> dict[str, Any]:
+    def ended(cell: tuple[tuple[str, int, bool, int], Path], found: dict[str, Any]) -> None:
+        (name, dim, closed_form, seed), kept = cell
+        if "failed" in found:
+            found = {"problem": name, "dim": dim, "closed_form": closed_form, "seed": seed, **found}
+            print(json.dumps(found), flush=True)
+        else:
+            kept.write_text(json.dumps(found))
+            mc = f", Monte Carlo {found['monte_carlo']:.1e}" if "monte_carlo" in found else ""
+            print(f"{name:20} d={dim:<6} {'given' if closed_form else 'automatic':10} seed {seed} error {found['error']:.1e} "
+                  f"estimated {found['estimated']:.1e} {found['seconds']:.1f} s{mc}", flush=True)  # fmt: skip
+        results.append(found)
+
+    open_ones = []
+    for what in cells:
         name, dim, closed_form, seed = what
         kept = folder / f"{name}-{dim}-{'given' if closed_form else 'automatic'}-{seed}.json"
-        if not kept.exists():
-            mine = cores.get()
-            try:
-                command = [sys.executable, __file__, "--cell", name, str(dim), "--seed", str(seed)]
-                command += [] if closed_form else ["--automatic"]
-                command += [] if monte_carlo else ["--no-monte-carlo"]
-                out = subprocess.run(
-                    command, capture_output=True, text=True, check=False, preexec_fn=lambda: os.sched_setaffinity(0, mine)
-                )
-            finally:
-                cores.put(mine)
-            if out.returncode:
-                failed = {"problem": name, "dim": dim, "closed_form": closed_form, "seed": seed, "failed": out.stderr[-400:]}
-                print(json.dumps(failed), flush=True)
-                return failed
-            kept.write_text(out.stdout.splitlines()[-1])
-        found = json.loads(kept.read_text())
-        mc = f", Monte Carlo {found['monte_carlo']:.1e}" if "monte_carlo" in found else ""
-        print(f"{name:20} d={dim:<6} {'given' if closed_form else 'automatic':10} seed {seed} error {found['error']:.1e} "
-              f"estimated {found['estimated']:.1e} {found['seconds']:.1f} s{mc}", flush=True)  # fmt: skip
-        return found
-
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(one, cells))
+        if kept.exists():
+            results.append(json.loads(kept.read_text()))
+            continue
+        arguments = ["--cell", name, str(dim), "--seed", str(seed), *([] if closed_form else ["--automatic"])]
+        open_ones.append(((what, kept), [*arguments, *([] if monte_carlo else ["--no-monte-carlo"])]))
+    spread(__file__, open_ones, workers, ended)
+    order = {what: i for i, what in enumerate(cells)}
+    return sorted(results, key=lambda r: order[(r["problem"], r["dim"], r["closed_form"], r["seed"])])
 
 
 def table(results: list[dict[str, Any]]) -> str:

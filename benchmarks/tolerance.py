@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import Queue
 from typing import Any
+
+from processes import spread
 
 import heatnets as hn
 from heatnets.storage import ledger
@@ -51,32 +48,20 @@ def main() -> None:
         print(json.dumps(case(args.case[0], int(args.case[1]), float(args.case[2]))))
         return
     args.out.mkdir(exist_ok=True)
-    cores: Queue[set[int]] = Queue()
-    everyone = sorted(os.sched_getaffinity(0))
-    for i in range(args.workers):
-        cores.put(set(everyone[2 * i : 2 * i + 2]) or set(everyone))
     plan = [(name, dim, tol) for dim in sorted(args.dims, reverse=True) for name in args.problems for tol in args.tolerances]
-    with ledger(args.out / "tolerance.json", {"study": "tolerance"}) as done, ThreadPoolExecutor(args.workers) as pool:
-
-        def one(what: tuple[str, int, float]) -> None:
-            name, dim, tol = what
+    with ledger(args.out / "tolerance.json", {"study": "tolerance"}) as done:
+        cells = []
+        for name, dim, tol in plan:
             key, settings = f"{name} d={dim} tol={tol:g}", {"problem": name, "dim": dim, "tol": tol}
-            if done.find(key, settings) is not None:
-                return
-            mine = cores.get()
-            try:
-                command = [sys.executable, __file__, "--case", name, str(dim), str(tol)]
-                out = subprocess.run(
-                    command, capture_output=True, text=True, check=False, preexec_fn=lambda: os.sched_setaffinity(0, mine)
-                )
-            finally:
-                cores.put(mine)
-            found = json.loads(out.stdout.splitlines()[-1]) if not out.returncode else {"failed": out.stderr[-300:]}
-            if "failed" not in found:
-                done.add(key, settings, found)
-            print(key, found, flush=True)
+            if done.find(key, settings) is None:
+                cells.append(((key, settings), ["--case", name, str(dim), str(tol)]))
 
-        list(pool.map(one, plan))
+        def ended(cell: tuple[str, dict[str, Any]], found: dict[str, Any]) -> None:
+            if "failed" not in found:
+                done.add(*cell, found)
+            print(cell[0], found, flush=True)
+
+        spread(__file__, cells, args.workers, ended)
         cells = list(done.cells.values())
     print(summary(cells))
 

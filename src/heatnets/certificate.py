@@ -31,6 +31,7 @@ _HEAVY = 0.15  # kurtosis over number of samples: beyond, a few samples carry th
 _HEAVY_POINTS = (
     0.5  # the same for squares of errors over a region, whose tails are always long: below, upper ends held in 48 of 48 trials
 )
+_UNSEEN = 3.0  # what n paths did not meet has a chance below 3/n (95 %): a kink on such paths may move the value by that part of its spread
 _DISAGREE = 5.0  # standard errors between the two forms that are no chance
 _STEPS = 4  # of the martingale form: they divided the variance by 15 to 20 in trials, eight steps by twice that
 _CHECKS = 4  # of the sanity check
@@ -132,6 +133,7 @@ def certify(
             return residual_form(problem, u, t[points], x[points], pairs, rngs)
         return martingale_form(problem, u, t[points], x[points], pairs, rngs, steps)
 
+    spread = np.zeros(len(t))
     kept: dict[int, list[np.ndarray]] = {int(i): [] for i in later}
     added: dict[int, float] = {int(i): 0.0 for i in later}
     open_, pairs, batch = later, max(samples // 2, 2), 0
@@ -143,7 +145,8 @@ def certify(
             tell(begin, len(open_))
             some = open_[begin : begin + together]
             drawn = draw(some, pairs, batch)
-            for i, corrections, more in zip(some.tolist(), *drawn, strict=True):
+            spread[some] = np.maximum(spread[some], drawn.spread)
+            for i, corrections, more in zip(some.tolist(), drawn.corrections, drawn.rounding, strict=True):
                 before = sum(map(len, kept[i]))
                 kept[i].append(corrections)
                 added[i] = (before * added[i] + pairs * float(more)) / (before + pairs)
@@ -151,8 +154,8 @@ def certify(
         for i in open_:
             found = interval(np.concatenate(kept[int(i)])[None], confidence)
             mean[i], reasons[i] = found.mean[0], found.reasons[0]
-            half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else 0.0)
             spent[i] = 2 * sum(map(len, kept[int(i)]))
+            half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else _UNSEEN * spread[i] / spent[i])
         if halfwidth is None:
             open_ = (
                 np.array([i for i in open_ if reasons[i] and np.isfinite(half[i]) and pairs >= _FEWEST], int)
@@ -201,7 +204,7 @@ def _compare(
         return
     rngs = [streams.generator(seed, f"certificate check {i}") for i in sure]
     other = martingale_form(problem, u, t[sure], x[sure], pairs, rngs, _CHECKS)
-    for i, corrections, rounding in zip(sure.tolist(), *other, strict=True):
+    for i, corrections, rounding in zip(sure.tolist(), other.corrections, other.rounding, strict=True):
         apart = float(disagreement(np.concatenate(kept[i])[None], corrections[None])[0])
         rounded = abs(float(np.mean(corrections))) < 100 * float(rounding)
         if apart > _DISAGREE and not rounded:
@@ -254,6 +257,11 @@ def certify_gradient(
     for i in range(len(t)):
         tell(i, len(t))
         tally, pairs, batch = Tally(), max(samples // 2, 2), 0
+        unseen = 0.0
+        if not smooth:
+            pilot = streams.generator(seed, f"gradient certificate pilot {i}")
+            spread = martingale_form(problem, u, t[[i]], x[[i]], _FEWEST, [pilot], 0).spread[0]
+            unseen = _UNSEEN * float(spread) / np.sqrt(2 * problem.diffusion * t[i])
         while True:
             draws = streams.generator(seed, f"gradient certificate {batch} {i}")
             some = (
@@ -264,7 +272,8 @@ def certify_gradient(
             for piece in some:
                 tally.add(piece)
             found = _student(tally.mean, tally.variance, tally.kurtosis, tally.count, confidence)
-            mean[i], half[i], spent[i] = tally.mean, found + rounding[i], 2 * tally.count
+            mean[i], spent[i] = tally.mean, 2 * tally.count
+            half[i] = found + rounding[i] + unseen / spent[i]
             if (
                 halfwidth is None
                 or np.max(half[i]) <= halfwidth

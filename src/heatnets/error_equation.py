@@ -89,10 +89,11 @@ class Network(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Independent corrections of ũ, one row of pairs per point, and what rounding may have done to their mean."""
+    """Independent corrections of ũ, one row of pairs per point; what rounding may have done to their mean; how far values on paths spread."""
 
     corrections: np.ndarray
     rounding: np.ndarray
+    spread: np.ndarray
 
 
 def residual_form(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any]) -> Samples:
@@ -111,7 +112,7 @@ def residual_form(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pa
         if u.start:
             (e0,) = _both(lambda s, y: (u.initial(y),), r * here, there, np.sqrt(2 * D * here)[..., None] * xi)
             out[some, first:last] += u.start * e0
-    return Samples(out, rounding)
+    return Samples(out, rounding, np.zeros(len(t)))
 
 
 def _both(function: Callable[..., Any], t: np.ndarray, x: np.ndarray, step: np.ndarray) -> list[np.ndarray]:
@@ -127,13 +128,13 @@ def martingale_form(
 ) -> Samples:
     """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√(2D) ΔW, less ũ(t, x): steps shorten towards the initial time."""
     D, dim = problem.diffusion, problem.dim
-    out = np.empty((len(t), pairs))
+    out, spread = np.empty((len(t), pairs)), np.zeros(len(t))
     value, terms = u.value(t, x)
     slope = u.gradient(t, x) if steps else None
     moves = max(steps, 1)
     for some, first, last in _chunks(len(t), pairs, 4 * dim):
         n, count = last - first, len(t[some])
-        total = np.zeros((2, count, n))
+        total, martingale = np.zeros((2, count, n)), np.zeros((2, count, n))
         place = np.broadcast_to(x[some, None, :], (2, count, n, dim))
         for k in range(moves):
             to_go, after = (t[some, None] * (1 - m / moves) ** 2 for m in (k, k + 1))
@@ -148,11 +149,12 @@ def martingale_form(
             move = np.stack([whole, -whole])
             if slope is not None:
                 here = slope[some, None, :] if k == 0 else _at(u.gradient, np.broadcast_to(to_go, (count, n)), place)
-                total -= np.sum(here * move, axis=-1)
+                martingale += np.sum(here * move, axis=-1)
             place = place + move
         total += _at(lambda s, y: u.initial(y), np.zeros((count, n)), place)
-        out[some, first:last] = total.mean(axis=0) - value[some, None]
-    return Samples(out, EPS * terms)
+        out[some, first:last] = (total - martingale).mean(axis=0) - value[some, None]
+        spread[some] = np.maximum(spread[some], total.std(axis=(0, 2)))
+    return Samples(out, EPS * terms, spread)
 
 
 def residual_gradients(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, rng: Any) -> Iterator[np.ndarray]:
