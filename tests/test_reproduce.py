@@ -99,7 +99,7 @@ def test_a_run_writes_everything_and_the_next_computes_nothing(small, tmp_path, 
     before = (tmp_path / "table-2.json").read_bytes()
     reproduce.run(["table-2"], "quick", tmp_path)
     assert (tmp_path / "table-2.json").read_bytes() == before
-    table = markdown(reproduce.sections(tmp_path)[0].tables[0])
+    table = markdown(reproduce.sections(tmp_path)[0].tables[1])
     assert f"{given['errors']['l2']:.2e}" in table or f"{given['errors']['l2']:.3g}" in table
     assert "9.99e-08" in table
 

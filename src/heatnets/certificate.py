@@ -39,12 +39,24 @@ _MOST = 1024  # times the samples asked for, where a half-width is
 _PLAIN = 256  # times the samples of a region-wide error, where each costs one evaluation of the data
 
 
+_ARRAYS = ("value", "error", "low", "high", "halfwidth", "certified", "samples")
+
+
+def _rounded(value: float, half: float) -> str:
+    """A value with the digits that its half-width leaves, and one more."""
+    if not (np.isfinite(value) and np.isfinite(half) and value and half):
+        return f"{value:.10g}"
+    digits = int(np.floor(np.log10(abs(value)))) - int(np.floor(np.log10(half))) + 2
+    return f"{value:.{min(max(digits, 1), 16)}g}"
+
+
 @dataclass(frozen=True)
 class Certificate:
     """The true value at points, with an interval: each field of shape () or (n,).
 
     `value` is the network's value plus its estimated `error`; the truth lies between `low` and `high` as often as the confidence says,
-    where `certified`. Where not, `reasons` say why. `samples` are those spent at each point.
+    where `certified`. Where not, `reasons` say why; they also say where a half-width that was asked for is not reached. `samples` are those
+    spent at each point. A gradient's intervals are of shape (dim,) or (n, dim).
     """
 
     value: np.ndarray
@@ -60,18 +72,30 @@ class Certificate:
 
     def first(self) -> Certificate:
         """The certificate of the first point alone, with fields of shape ()."""
-        arrays = ("value", "error", "low", "high", "halfwidth", "certified", "samples")
-        return replace(self, reasons=self.reasons[0], **{name: getattr(self, name)[0] for name in arrays})
+        return replace(self, reasons=self.reasons[0], **{name: getattr(self, name)[0] for name in _ARRAYS})
 
     def __str__(self) -> str:
-        fields = (np.atleast_1d(f) for f in (self.value, self.halfwidth, self.error, self.certified, self.samples))
-        reasons = (self.reasons,) if np.ndim(self.certified) == 0 else self.reasons
-        return "\n".join(
-            f"{v:.10g} ± {h:.2g} ({100 * self.confidence:g} %, {self.method}, {n} samples; the network is off by {-e:.2g})"
-            if good
-            else f"{v:.10g}, not certified: {'; '.join(why)}"
-            for v, h, e, good, n, why in zip(*fields, reasons, strict=True)
-        )
+        single = np.ndim(self.certified) == 0
+        one = self
+        if single:
+            more: dict[str, Any] = {name: np.asarray(getattr(self, name))[None] for name in _ARRAYS}
+            one = replace(self, reasons=(self.reasons,), **more)
+        return "\n".join(one._line(i) for i in range(len(one.certified)))
+
+    def _line(self, i: int) -> str:
+        level = f"{100 * self.confidence:g} %, {self.method}, {self.samples[i]} samples"
+        said = "".join(f"; {why}" for why in self.reasons[i])
+        if self.value.ndim == 2:  # a gradient: the widest interval tells
+            d, widest = self.value.shape[1], float(np.max(self.halfwidth[i]))
+            shown = ", ".join(_rounded(v, h) for v, h in zip(self.value[i, :4], self.halfwidth[i, :4], strict=True)) + (
+                ", ..." if d > 4 else ""
+            )
+            return f"({shown}), half-widths up to {widest:.2g} ({level}){'' if self.certified[i] else ', not certified'}{said}"
+        value, half, error = float(self.value[i]), float(self.halfwidth[i]), float(self.error[i])
+        if not self.certified[i]:
+            return f"{value:.6g}, not certified{said}"
+        network = f"network {value - error:.10g}" if abs(error) > half else "the network's value lies inside"
+        return f"{_rounded(value, half)} ± {half:.2g} ({level}; {network}){said}"
 
 
 @dataclass(frozen=True)
@@ -95,7 +119,8 @@ class RegionError:
 
     def __str__(self) -> str:
         words = "" if self.certified else f"; not certified: {'; '.join(self.reasons)}"
-        return f"{self.value:.2g} (between {self.low:.2g} and {self.high:.2g}, {100 * self.confidence:g} %, {self.points} points{words})"
+        span = f"below {self.high:.2g}" if self.low < 0.01 * self.high else f"between {self.low:.2g} and {self.high:.2g}"
+        return f"{self.value:.2g} ({span}, {100 * self.confidence:g} %, {self.points} points{words})"
 
 
 Tell = Callable[[int, int], None]
@@ -125,6 +150,7 @@ def certify(
     mean = np.where(at_start, u.start * u.initial(x), 0.0)
     half, spent = rounding.copy(), np.zeros(len(t), int)
     reasons: list[tuple[str, ...]] = [()] * len(t)
+    missed: dict[int, tuple[str, ...]] = {}
     steps = 0 if smooth else _STEPS
 
     def draw(points: np.ndarray, pairs: int, batch: int) -> Samples:
@@ -167,12 +193,13 @@ def certify(
         wide = np.array([i for i in open_ if half[i] > halfwidth and np.isfinite(half[i])], int)
         ended = [i for i in wide if spent[i] >= _MOST * samples]
         for i in ended:
-            reasons[i] = (*reasons[i], f"the half-width {halfwidth:.2g} was not reached: {half[i]:.2g} after {spent[i]} samples")
+            missed[int(i)] = (f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples",)
         open_ = np.array([i for i in wide if i not in ended], int)
         pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
     if smooth and len(later):
         _compare(problem, u, t, x, later, kept, reasons, max(_FEWEST, samples // 64), seed)
     good = np.array([not r for r in reasons])
+    reasons = [(*r, *missed.get(i, ())) for i, r in enumerate(reasons)]
     method = "residual" if smooth else f"martingale, {steps} steps" if steps else "martingale, no steps (Monte Carlo)"
     return Certificate(
         value + mean, mean, value + mean - half, value + mean + half, half, good, tuple(reasons), method, spent, confidence
@@ -252,7 +279,7 @@ def certify_gradient(
     rng = streams.generator(seed, "last bits of the gradient")
     near = [u.gradient(t, x * (1 + EPS * rng.choice([-1.0, 1.0], x.shape))) for _ in range(3)]
     rounding = EPS * np.abs(slope) + 4 * np.std([slope, *near], axis=0, ddof=1)
-    mean, half, spent = np.zeros_like(x), np.zeros_like(x), np.zeros(len(t), int)
+    mean, half, spent, good = np.zeros_like(x), np.zeros_like(x), np.zeros(len(t), int), np.zeros(len(t), bool)
     reasons: list[tuple[str, ...]] = [()] * len(t)
     for i in range(len(t)):
         tell(i, len(t))
@@ -282,15 +309,17 @@ def certify_gradient(
             ):
                 break
             pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
-        reasons[i] = _doubts(tally, half[i], halfwidth)
+        reasons[i] = _doubts(tally)
+        good[i] = not reasons[i]
+        if halfwidth is not None and np.max(half[i]) > halfwidth:
+            reasons[i] = (*reasons[i], f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples")
     tell(len(t), len(t))
-    good = np.array([not r for r in reasons])
     method = "residual, differentiated" if smooth else f"martingale, weighted, {_STEPS} steps"
     value = slope + mean
     return Certificate(value, mean, value - half, value + half, half, good, tuple(reasons), method, spent, confidence)
 
 
-def _doubts(tally: Tally, half: np.ndarray, halfwidth: float | None) -> tuple[str, ...]:
+def _doubts(tally: Tally) -> tuple[str, ...]:
     said = []
     bad, heavy = int(np.sum(~np.isfinite(tally.mean))), int(np.sum(tally.kurtosis > _HEAVY * tally.count))
     if bad:
@@ -303,8 +332,6 @@ def _doubts(tally: Tally, half: np.ndarray, halfwidth: float | None) -> tuple[st
         said.append(
             f"heavy tails in {heavy} of {tally.mean.size} components: a few of {tally.count} sample pairs carry their variance; ask for more"
         )
-    if halfwidth is not None and np.max(half) > halfwidth:
-        said.append(f"the half-width {halfwidth:.2g} was not reached: {np.max(half):.2g} after {2 * tally.count} samples")
     return tuple(said)
 
 

@@ -75,7 +75,7 @@ class Explanation:
         lines.append(f"  effective features         {self.effective:12.3g}   of {sum(map(len, self.weights.values()))}")
         size = sum(float(np.sum(np.abs(c))) for c in self.contributions.values())
         lines.append(
-            f"  cancellation               {size / (abs(self.value) or 1.0):12.3g}   Σ |w_j φ_j| over |u|: rounding is felt this much larger"
+            f"  cancellation               {size / (abs(self.value) or 1.0):12.3g}   Σ |w_j φ_j| over |u|: rounding errors are larger by this factor"
         )
         lines.append("most influential:")
         lines += [f"  {i.kind:8} {i.number:5}   adds {i.adds:12.5g}   weight {i.weight:.3g}" for i in self.influential]

@@ -71,7 +71,7 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         "residual_train": train_misfit, "residual_held_out": held_misfit,
         "laplacian": data.rungs, "laplacian_skipped": skipped,
         "seconds": MappingProxyType(clock.seconds), "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
-        "estimated_error": None, "tolerance_met": None, "history": (), "warnings": (*problem.warnings, *notes.texts),
+        "estimated_error": None, "tolerance_met": None, "stopped": None, "history": (), "warnings": (*problem.warnings, *notes.texts),
     })  # fmt: skip
 
 

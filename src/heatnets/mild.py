@@ -26,7 +26,7 @@ from heatnets.errors import Notes
 from heatnets.features import Feature
 from heatnets.operators import Equation, values_only
 from heatnets.problem import Problem
-from heatnets.refine import Round, kinds, network
+from heatnets.refine import Ending, Round, kinds, network, no_time
 from heatnets.regions import Point, Region
 from heatnets.settings import Growth
 from heatnets.solution import Solution
@@ -83,12 +83,16 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         if best is None or error < 1.2 * best[0] or met:
             best = error, blocks, weights, met, facts
         if met:
+            why = "the tolerance is met"
             break
         needed = 4 * (sum(clock.seconds.values()) - clock.seconds["compile"] - before)  # at most: twice the features and rows
-        if elapsed + needed > settings.seconds or 8 * A.nbytes * 4 > shop.memory:
+        if why := no_time(needed, elapsed, settings.seconds):
+            break
+        if 8 * A.nbytes * 4 > shop.memory:
+            why = "the next round would not fit into `memory`"
             break
     error, blocks, weights, met, facts = best
-    return network(problem, settings, shop, notes, clock, history, error, data, blocks, weights, met, {
+    return network(problem, settings, shop, notes, clock, history, error, data, blocks, weights, Ending(why, met), {
         **facts, "collocation": "uniform", "time_degree": 0, "enforce": "mild", "solver": "near", "rcond": None, "condition": None,
         "residual_held_out": None, "laplacian": {}, "laplacian_skipped": {},
     })  # fmt: skip

@@ -57,7 +57,7 @@ def explanation(found: Explanation) -> Figure:
     """What `solution.explain` found: the parts of the value, and the weights against those of Monte Carlo."""
     figure = Figure(figsize=(9.6, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    names = ["initial"] + [f"{a:.2g}–{b:.2g}" for a, b in zip(found.lags[:-1], found.lags[1:], strict=True)]
+    names = ["initial condition"] + [f"{a:.3g}–{b:.3g}" for a, b in zip(found.lags[:-1], found.lags[1:], strict=True)]
     parts = [found.initial, *found.by_lag]
     colours = [COLOURS[0]] + [COLOURS[1]] * len(found.by_lag)
     left.bar(
@@ -67,14 +67,19 @@ def explanation(found: Explanation) -> Figure:
     left.set_xticks(range(len(parts)), names, rotation=45, ha="right", fontsize=8)
     left.set(
         ylabel="part of u (± two standard errors)",
-        xlabel="initial condition | source, by time lag",
+        xlabel="source by time lag",
         title=f"u({found.t:g}, x) = {found.value:.5g}",
     )
     for colour, (kind, weights) in zip(COLOURS, found.weights.items(), strict=False):
         ordered = np.sort(weights * len(weights))[::-1]
         right.plot(np.arange(1, len(ordered) + 1), ordered, ".", ms=4, color=colour, label=f"{kind} ({len(weights)})")
-    right.axhline(1, color="#777777", linewidth=1, linestyle="--", label="Monte Carlo")
-    right.set(xlabel="feature, by weight", ylabel="weight times M", title=f"{found.effective:.3g} effective features")
+    right.axhline(1, color="#777777", linewidth=1, linestyle="--", label="1/M: Monte Carlo")
+    right.margins(y=0.08)
+    right.set(
+        xlabel="feature, by weight",
+        ylabel="weight / (1/M)",
+        title=f"weights; {found.effective:.3g} effective features of {sum(map(len, found.weights.values()))}",
+    )
     right.set_yscale("symlog")
     right.yaxis.set_major_locator(SymmetricalLogLocator(base=1000, linthresh=1))
     right.legend(frameon=False, fontsize=8.5)

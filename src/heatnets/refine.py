@@ -280,28 +280,34 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         shop.progress(f"{label}: {history[-1]}", 1, 1)
         stalled = stalled + 1 if best is not None and fit.error > _STALLED * best.error else 0
         best = fit if best is None or fit.error < best.error else best
-        if best.error <= _RESOLVED or stalled == 3:
+        if best.error <= _RESOLVED:
+            why = "the estimated error is at rounding"
+            break
+        if stalled == 3:
+            why = "three rounds brought no gain"
             break
         if referee is not None and best.error <= referee.target:
             with clock.phase("check"):
                 if referee.met(dictionary, best):
+                    why = "the tolerance is met"
                     break
         spent = {phase: clock.seconds[phase] - before.get(phase, 0.0) for phase in ("assembly", "solve")}
 
-        def fits(make: list[str], entries: int = entries, spent: dict[str, float] = spent) -> bool:
-            """Whether a round that doubles `make` would end in time: cost goes with the entries, and with the cube of the columns."""
+        def late(make: list[str], entries: int = entries, spent: dict[str, float] = spent) -> str:
+            """Words if a round that doubles `make` would not end in time: cost goes with the entries, and with the cube of the columns."""
             growth = sum(dictionary.planned(make)[0].values()) / sum(dictionary.sizes.values())
             needed = spent["assembly"] * dictionary.entries(make) / entries + spent["solve"] * growth**3
-            return time.perf_counter() - started + needed < settings.seconds
+            return no_time(needed, time.perf_counter() - started, settings.seconds)
 
-        if not fits(growing[:1]):
+        if why := late(growing[:1]):
             break
         with clock.phase("choice"):
             growing = _choose(dictionary, best.degree, growing)
-        if not fits(growing):
+        if why := late(growing):
             break
         if dictionary.bytes(growing) > shop.memory:
-            notes.warn(f"growth ended at {sum(dictionary.counts)} features: the next round would not fit into `memory`", 5)
+            why = "the next round would not fit into `memory`"
+            notes.warn(f"growth ended at {sum(dictionary.counts)} features: {why}", 5)
             break
     assert best is not None
     with clock.phase("check"):
@@ -311,7 +317,21 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         error, judged, _ = others.error(np.asarray(best.solved.weights), np.arange(best.features), best.degree)
         best = best._replace(error=error, judged=judged)
         met = None if referee is None else referee.met(dictionary, best)
-    return _network(problem, settings, dictionary, best, history, clock, skipped, shop, notes, met)
+    return _network(problem, settings, dictionary, best, history, clock, skipped, shop, notes, Ending(why, met))
+
+
+class Ending(NamedTuple):
+    """Why a growth ended, and whether its tolerance is met (None where none was asked for)."""
+
+    why: str
+    met: bool | None
+
+
+def no_time(needed: float, elapsed: float, seconds: float) -> str:
+    """Words if the next round, `needed` seconds long, would end after the budget; none if it fits."""
+    if elapsed + needed < seconds:
+        return ""
+    return f"the next round would take about {needed:.2g} s, and {elapsed:.2g} of {seconds:g} s are spent"
 
 
 class Referee:
@@ -409,7 +429,7 @@ def _network(
     skipped: dict[str, list[str]],
     shop: Workshop,
     notes: Notes,
-    met: bool | None,
+    ending: Ending,
 ) -> Solution:
     """The network of one fit, its features sorted by kind."""
     block = dictionary.grain.block
@@ -421,7 +441,7 @@ def _network(
     for note in solved.notes:
         if "left out" not in note:  # columns of zeros are no news in a dictionary
             notes.warn(note, 6)
-    return network(problem, settings, shop, notes, clock, history, fit.error, dictionary.rows.data, whole, weights.reshape(-1), met, {
+    return network(problem, settings, shop, notes, clock, history, fit.error, dictionary.rows.data, whole, weights.reshape(-1), ending, {
         "features": (int(np.sum(kind == 0)), int(np.sum(kind == 1))), "rows": (fit.rows, 0), "time_degree": fit.degree, "enforce": "equation",
         "solver": solved.solver, "rcond": solved.rcond, "rank": solved.rank, "condition": solved.condition, "ridge": 0.0,
         "residual_train": fit.trained, "residual_held_out": fit.judged,
@@ -440,7 +460,7 @@ def network(
     data: Equation,
     blocks: list[Feature],
     weights: np.ndarray,
-    met: bool | None,
+    ending: Ending,
     facts: dict[str, Any],
 ) -> Solution:
     """What a growth ended with, as a `Solution`; `facts` are the stats that depend on how its weights were found."""
@@ -450,15 +470,15 @@ def network(
             "horizon; data that grow too fast at infinity cannot be met at all.",
             stacklevel=7 if facts["enforce"] == "equation" else 6,  # the caller's line
         )
-    elif met is False:
+    elif ending.met is False:
         notes.warn(
-            f"the tolerance {settings.tol:g} was not met: the error is estimated at {error:.2g}, and could not be shown to be below. Give more `seconds`, "
-            "or a smaller region or horizon; this is the best there is.",
+            f"the tolerance {settings.tol:g} was not met: the error is estimated at {error:.2g}. Growth ended as {ending.why}; the best fit found is "
+            "returned. More `seconds`, a smaller region or a shorter horizon may help.",
             stacklevel=7 if facts["enforce"] == "equation" else 6,
         )
     return Solution(problem, data, blocks, jnp.asarray(weights), shop, stats={
         "family": settings.family.name, "design": " + ".join(d.name for d in settings.designs), "antithetic": settings.antithetic,
         "collocation": settings.collocation, "initial_rows": "exact", "initial_weight": None, **facts,
         "seconds": MappingProxyType(clock.seconds), "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
-        "estimated_error": error, "tolerance_met": met, "history": tuple(history), "warnings": (*problem.warnings, *notes.texts),
+        "estimated_error": error, "tolerance_met": ending.met, "stopped": ending.why, "history": tuple(history), "warnings": (*problem.warnings, *notes.texts),
     })  # fmt: skip

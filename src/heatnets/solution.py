@@ -25,7 +25,7 @@ from heatnets.function import place
 from heatnets.operators import Equation, equation
 from heatnets.precision import in_double
 from heatnets.problem import Problem
-from heatnets.tiles import Workshop, contract, evaluate
+from heatnets.tiles import Progress, Workshop, contract, evaluate, workshop
 
 
 class Solution:
@@ -78,7 +78,15 @@ class Solution:
 
     @in_double
     def certify(
-        self, t: Any, x: Any, *, samples: int = 4096, confidence: float = 0.95, seed: int = 0, halfwidth: float | None = None
+        self,
+        t: Any,
+        x: Any,
+        *,
+        samples: int = 4096,
+        confidence: float = 0.95,
+        seed: int = 0,
+        halfwidth: float | None = None,
+        progress: Progress | None = None,
     ) -> Certificate:
         """The true value at one point or many, with an interval that holds it as often as `confidence` says.
 
@@ -92,6 +100,7 @@ class Solution:
             confidence: of the interval, at each point on its own.
             seed: of the samples; they are independent of the solve's whatever its seed was.
             halfwidth: samples are added until no interval is wider than this (in units of u), up to 1024 times `samples`.
+            progress: called as progress("certificate", points done, points); default that of the solve. A point costs as much as `samples` rows of the solve's system.
 
         Returns:
             A `Certificate`: value, error (what the network lacks), low, high, halfwidth, certified, reasons, method, samples.
@@ -109,13 +118,21 @@ class Solution:
         times, places, single = self.problem.points(t, x)
         found = certificate.certify(
             self.problem, self._network(), times, places, samples=samples, confidence=level, seed=streams.check_seed(seed),
-            halfwidth=wanted, smooth=self._smooth, tell=lambda done, total: self._shop.progress("certificate", done, total),
+            halfwidth=wanted, smooth=self._smooth, tell=self._teller(progress),
         )  # fmt: skip
         return found.first() if single else found
 
     @in_double
     def certify_gradient(
-        self, t: Any, x: Any, *, samples: int = 4096, confidence: float = 0.95, seed: int = 0, halfwidth: float | None = None
+        self,
+        t: Any,
+        x: Any,
+        *,
+        samples: int = 4096,
+        confidence: float = 0.95,
+        seed: int = 0,
+        halfwidth: float | None = None,
+        progress: Progress | None = None,
     ) -> Certificate:
         """The true gradient at one point or many, t > 0, each component with an interval of its own.
 
@@ -128,7 +145,7 @@ class Solution:
         times, places, single = self.problem.points(t, x, positive_time=True)
         found = certificate.certify_gradient(
             self.problem, self._network(), times, places, samples=samples, confidence=level, seed=streams.check_seed(seed),
-            halfwidth=wanted, smooth=self._smooth, tell=lambda done, total: self._shop.progress("certificate", done, total),
+            halfwidth=wanted, smooth=self._smooth, tell=self._teller(progress),
         )  # fmt: skip
         return found.first() if single else found
 
@@ -159,7 +176,7 @@ class Solution:
     def explain(self, t: float, x: Any, *, samples: int = 4096, seed: int = 0) -> Explanation:
         """Where the value at one point comes from: initial condition and source by time lag (Monte Carlo), and the features that carry it.
 
-        Print it for a table; `hn.plots.explanation` draws it.
+        Print it for a table; `hn.plots.save(hn.plots.explanation(u.explain(t, x)), "why.png")` draws it.
         """
         samples = count("samples", samples, 4, "They come in pairs.")
         times, places, single = self.problem.points(t, x)
@@ -180,6 +197,10 @@ class Solution:
             return False
         with jax.default_device(self._shop.device):
             return not smoothness.kinks(self.problem, self.stats["seed"], self._quiet)
+
+    def _teller(self, progress: Progress | None) -> Callable[[int, int], None]:
+        tell = self._shop.progress if progress is None else workshop(self._shop.device, None, progress).progress
+        return lambda done, total: tell("certificate", done, total)
 
     @cached_property
     def _quiet(self) -> Workshop:

@@ -61,7 +61,7 @@ def section(done: Done, scale: str) -> Section:
             duration(automatic), times(ratio), *own_columns(done, f"default d={d}", published),
         ])  # fmt: skip
     first, second, third = three_groups(done)
-    second = Group(second.head, (*second.columns, "seconds, automatic Laplacian", "time"))
+    second = Group(second.head, (*second.columns, "seconds, automatic Laplacian", "time ratio"))
     table = Table("Example 2, T = 0.5: relative errors, work and time", (Group("", ("d",)), first, second, third), rows)
     beyond = Table(
         "Further than the paper: the default",
