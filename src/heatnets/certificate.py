@@ -181,6 +181,8 @@ def certify(
             found = interval(np.concatenate(kept[int(i)])[None], confidence)
             mean[i], reasons[i] = found.mean[0], found.reasons[0]
             spent[i] = 2 * sum(map(len, kept[int(i)]))
+            if found.half[0] < rounding[i] and np.isfinite(found.half[0]):
+                reasons[i] = tuple(why for why in reasons[i] if "heavy tails" not in why)  # of rounding errors
             half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else _UNSEEN * spread[i] / spent[i])
         if halfwidth is None:
             open_ = (
@@ -191,7 +193,8 @@ def certify(
             pairs, batch = 3 * pairs, batch + 1  # tails may look heavy by chance: four times the samples tell
             continue
         wide = np.array([i for i in open_ if half[i] > halfwidth and np.isfinite(half[i])], int)
-        ended = [i for i in wide if spent[i] >= _MOST * samples]
+        hopeless = rounding + np.array([added.get(i, 0.0) for i in range(len(t))]) >= halfwidth
+        ended = [i for i in wide if spent[i] >= _MOST * samples or hopeless[i]]
         for i in ended:
             missed[int(i)] = (f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples",)
         open_ = np.array([i for i in wide if i not in ended], int)
@@ -209,7 +212,7 @@ def certify(
 def rounding_of(u: Network, t: np.ndarray, x: np.ndarray, seed: int) -> np.ndarray:
     """What rounding does to ũ(t, x): eps Σ |w_j φ_j|, and what changes when the last bits of x do (sums inside the user's functions cancel, too)."""
     rng = streams.generator(seed, "last bits")
-    near = [x * (1 + EPS * rng.choice([-1.0, 1.0], x.shape)) for _ in range(8)]
+    near = [x + EPS * np.maximum(np.abs(x), 1e-3) * rng.choice([-1.0, 1.0], x.shape) for _ in range(8)]
     values = np.array([u.value(t, y)[0] for y in near])
     return EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)
 
@@ -396,7 +399,7 @@ def region_error(
     def residual(s: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nonlocal largest
         found = u.residual(s, y)
-        largest = max(largest, float(np.max(np.abs(found[0]))))
+        largest = float(np.fmax(largest, np.max(np.abs(found[0])))) if np.all(np.isfinite(found[0])) else np.inf
         return found
 
     value, terms = u.value(t, x)
@@ -466,17 +469,30 @@ class Relative(NamedTuple):
 
 
 def relative(corrections: np.ndarray, values: np.ndarray, rounding: np.ndarray, confidence: float) -> Relative:
-    """From independent corrections (P, S) of the values (P,) of a fit at random points: products of different samples estimate the square of the error."""
-    unit = float(np.max(np.abs(corrections))) or 1.0
-    scaled = corrections / unit
-    total, own, samples = scaled.sum(axis=1), (scaled**2).sum(axis=1), corrections.shape[1]
-    products = (total**2 - own) / (samples * (samples - 1))
-    found = interval(products[None], confidence, "points", _HEAVY_POINTS)
-    scale = rms(values + corrections.mean(axis=1)) or 1.0
+    """From independent corrections (P, S) of the values (P,) of a fit at random points: products of different samples estimate the squares of the error and of u.
+
+    The interval is that of the ratio: of the mean of e² - ρ² u² over points, ρ² the ratio of the means.
+    """
+    whole = values[:, None] + corrections
+    unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (corrections, whole))
+    error, true = _products(corrections / unit), _products(whole / size)
+    square = float(true.mean())
+    noise = float(true.std(ddof=1)) / np.sqrt(len(true))
     floor = rms(rounding)
+    if not square > 3 * noise:
+        why = "the size of u over the region is lost in the noise of the samples: ask for more samples"
+        return Relative(np.inf, 0.0, np.inf, size, (why,))
+    ratio = float(error.mean()) / square
+    found = interval((error - ratio * true)[None] / square, confidence, "points", _HEAVY_POINTS)
+    scale, half = size * np.sqrt(square), float(found.half[0])
 
-    def root(square: float) -> float:
-        return float(np.hypot(unit * np.sqrt(max(square, 0.0)), floor)) / scale
+    def root(share: float) -> float:
+        return float(np.hypot(unit / size * np.sqrt(max(share, 0.0)), floor / scale))
 
-    mean, half = float(found.mean[0]), float(found.half[0])
-    return Relative(root(mean), root(mean - half), root(mean + half), scale, found.reasons[0])
+    return Relative(root(ratio), root(ratio - half), root(ratio + half), scale, found.reasons[0])
+
+
+def _products(samples: np.ndarray) -> np.ndarray:
+    """The mean of products of two different samples, for each row: unbiased for the square of their expectation."""
+    n = samples.shape[1]
+    return (samples.sum(axis=1) ** 2 - (samples**2).sum(axis=1)) / (n * (n - 1))

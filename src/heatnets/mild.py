@@ -68,7 +68,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             value = _values(data, blocks, judged, shop, label) @ weights
             error = error_equation.mean_square((halves - value).T).root / scale
             bound = certificate.relative((halves - value).T, value, np.zeros(_JUDGES), 0.98)
-            met = None if settings.tol is None else bound.high * (10 if bound.reasons else 1) <= settings.tol
+            met = None if settings.tol is None else not bound.reasons and bound.high <= settings.tol
         counts = tuple(len(b.start) for b in blocks)
         elapsed = time.perf_counter() - started
         features = (counts[0] if 0 in kinds(problem) else 0, counts[-1] if 1 in kinds(problem) else 0)

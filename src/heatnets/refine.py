@@ -134,10 +134,12 @@ class Judges:
         return float(np.hypot(square.root, rounding)) / scale, _rms(residual) / size, size
 
     def bound(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> float:
-        """What the relative error of a fit is below, in 99 of 100 cases; ten times that where few points carry the mean."""
+        """What the relative error of a fit is below, in 99 of 100 cases; where few points carry the mean, T times the largest residual met instead."""
         residual, value, terms, _ = self._residual(weights, columns, degree)
         found = certificate.relative(self.paths.weight * residual, value, EPS * terms, 0.98)
-        return found.high * (10 if found.reasons else 1)
+        if not found.reasons:
+            return found.high
+        return max(found.high, self.problem.horizon * float(np.max(np.abs(residual))) / found.scale)
 
     def _residual(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:
         """The residual on the paths (P, S); the fit at their starting points and the size of its terms; the source on the paths."""

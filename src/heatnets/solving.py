@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -116,7 +117,11 @@ def _solve(problem: Problem, chosen: Settings | Growth, shop: Workshop, notes: N
             )
         return train(problem, chosen, shop, notes)
     if rough and chosen.enforce == "equation":
-        notes.warn(f"{found}, which equation rows cannot see: the estimated error means nothing. Leave `enforce` out.", 4)
+        notes.warn(
+            f"{found}, which equation rows cannot see: the estimated error means nothing, and `tol` cannot be judged. Leave `enforce` out.",
+            4,
+        )
+        chosen = replace(chosen, tol=None)
     elif rough:
         notes.warn(f"{found}: trained on mild rows (Monte Carlo samples of the solution) instead of the equation.", 4)
     share = smoothness.seen(problem, chosen.seed, shop)
