@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -144,6 +145,49 @@ def test_a_spike_in_the_source_that_no_row_saw():
     assert found.certified[0]
     assert abs(found.value[0] - truth) < 1.5 * found.halfwidth[0]
     assert found.halfwidth[0] < 0.25 * added
+
+
+def test_data_joined_from_pieces_are_not_trusted_to_the_residual():
+    """max(x, 0)³ is C², but its fit can make the residual vanish almost everywhere and be wrong by a tenth: it must go the way of kinks."""
+    problem = hn.Problem(
+        dim=1,
+        horizon=0.5,
+        initial=lambda x: jnp.maximum(x[0], 0.0) ** 3,
+        exact=lambda t, x: _cubed(x[0], jnp.sqrt(2 * t) + 1e-30),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hn.HeatnetsWarning)
+        u = hn.solve(problem, tol=1e-3, seconds=5, seed=1)
+    assert u.stats["enforce"] == "mild"
+    assert not u.stats["tolerance_met"] or hn.measure(u).l2 <= 1e-3
+    t, x = hn.random_points(problem, 40, seed=5)
+    sure, exact = u.certify(t, x), hn.exact_values(problem, t, x)
+    off = np.abs(sure.value - exact)
+    assert sure.method.startswith("martingale")
+    assert np.sum((off > sure.halfwidth)[sure.certified]) <= 6
+    assert not np.any((off > 3 * sure.halfwidth)[sure.certified])
+
+
+def _cubed(m, s):
+    """E max(m + s η, 0)³."""
+    z = m / s
+    density, below = jnp.exp(-(z**2) / 2) / jnp.sqrt(2 * jnp.pi), 0.5 * (1 + jax.scipy.special.erf(z / jnp.sqrt(2.0)))
+    return (m**3 + 3 * m * s**2) * below + (m**2 * s + 2 * s**3) * density
+
+
+def test_the_relative_error_is_that_of_debiased_means():
+    """Noise of the samples is no part of u's size, nor of the error's."""
+    rng = np.random.default_rng(0)
+    held = []
+    for _ in range(200):
+        true, gap = 1 + 0.3 * rng.standard_normal(400), 0.05 * rng.standard_normal(400)
+        corrections = gap[:, None] + 2.0 * rng.standard_normal((400, 8))
+        found = certificate.relative(corrections, true - gap, np.zeros(400), 0.95)
+        held.append(found.low <= 0.05 / np.sqrt(1.09) <= found.high)
+    assert np.mean(held) > 0.92
+    lost = certificate.relative(100 * rng.standard_normal((400, 4)), np.full(400, 0.01), np.zeros(400), 0.95)
+    assert lost.high == np.inf
+    assert "lost in the noise" in lost.reasons[0]
 
 
 def test_far_outside_the_training_region(radial):
@@ -312,8 +356,6 @@ def test_error_equation_of_a_network_that_is_zero():
 
 
 def _source(problem, t, x):
-    import jax
-
     with jax.enable_x64(True):
         return np.asarray(jax.vmap(problem.source)(jnp.asarray(t), jnp.asarray(x)))
 

@@ -220,13 +220,18 @@ SMOOTH = {
     "fast sine": lambda x: jnp.sum(jnp.sin(40 * x)),
     "softplus": lambda x: 0.01 * jax.nn.softplus(jnp.sum(x) / 0.01),
     "gaussian": lambda x: jnp.exp(-x @ x),
-    "slope without a kink": lambda x: jnp.maximum(x[0], 0.0) ** 2,
+    "steep": lambda x: jnp.tanh(40 * x[0]),
+    "joined, and smooth": lambda x: jax.scipy.special.logsumexp(20 * x) + jnp.where(x[0] > -50.0, jnp.exp(-x @ x), 0.0),
 }
 ROUGH = {
     "payoff": lambda x: jnp.maximum(jnp.mean(x) - 0.1, 0.0),
     "sum of |x_i|": lambda x: jnp.sum(jnp.abs(x)),
     "largest": jnp.max,
     "step": lambda x: jnp.where(x[0] > 0.2, 1.0, 0.0),
+    # A fit can hide the residual of these in slivers between break points, where no row and no sample falls.
+    "jump of curvature": lambda x: jnp.maximum(x[0], 0.0) ** 2,
+    "jump of the third derivative": lambda x: jnp.maximum(jnp.mean(x), 0.0) ** 3,
+    "relu squared": lambda x: jax.nn.relu(x[0]) ** 2,
 }
 
 

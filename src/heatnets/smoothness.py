@@ -7,6 +7,8 @@ by Gauss quadrature. A segment that fails is halved, towards the half that fails
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,20 +61,21 @@ def _nonzero(data: tuple[Function, Function | None], t: Array, x: Array) -> Arra
 
 def _share(f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], shop: Workshop) -> float:
     total = len(start[0])
+    orders = 4 if _in_pieces(f, start) else 2
     first: np.ndarray | None = None
     for level in range(_HALVINGS + 1):
         if level:
             middle = tuple(0.5 * (a + b) for a, b in zip(start, end, strict=True))
-            left, right = _miss(f, start, middle, shop), _miss(f, middle, end, shop)
+            left, right = _miss(f, start, middle, orders, shop), _miss(f, middle, end, orders, shop)
             goes_left = _worst(left) >= _worst(right)
             start, end = (
                 tuple(_where(goes_left, a, b) for a, b in zip(*pair, strict=True)) for pair in ((start, middle), (middle, end))
             )
             miss = np.where(goes_left[:, None], left[0], right[0]), np.where(goes_left[:, None], left[1], right[1])
         else:
-            miss = _miss(f, start, end, shop)
-        # A jump of the value stays as it is when a segment is halved, a jump of the slope is halved with it.
-        jump = miss[0] * np.array([1.0, 2.0**level])
+            miss = _miss(f, start, end, orders, shop)
+        # A jump of the value stays as it is when a segment is halved, a jump of the slope is halved with it, and so on.
+        jump = miss[0] * 2.0 ** (level * np.arange(orders))
         first = jump if first is None else np.maximum(first, jump) if level < 4 else first
         open_ = np.any((miss[0] > _TOLERANCE * miss[1]) & (jump > 0.25 * first), axis=1)
         start, end = tuple(a[open_] for a in start), tuple(a[open_] for a in end)
@@ -91,33 +94,80 @@ def _where(left: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _miss(
-    f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], shop: Workshop
+    f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], orders: int, shop: Workshop
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How far the changes of g and g' are from the integrals of g' and g'', and the size of what was compared; (n, 2) each."""
-    floats = 8 * (len(_NODES) + 2) * start[-1].shape[1]
-    return evaluate(_segment, (f, len(start)), (*start, *end), floats, shop)
+    """How far the changes of g, g', ... are from the integrals of g', g'', ..., and the size of what was compared; (n, orders) each."""
+    floats = 4 * 2 ** (orders - 1) * (len(_NODES) + 2) * start[-1].shape[1]
+    return evaluate(_segment, (f, len(start), orders), (*start, *end), floats, shop)
 
 
-def _segment(context: tuple[Function, int], *ends: Array) -> tuple[Array, Array]:
-    f, arity = context
+_PIECES = {
+    "abs",
+    "argmax",
+    "argmin",
+    "ceil",
+    "clamp",
+    "cond",
+    "floor",
+    "max",
+    "min",
+    "reduce_max",
+    "reduce_min",
+    "rem",
+    "round",
+    "select_n",
+    "sign",
+    "sort",
+}
+
+
+def _in_pieces(f: Function, at: tuple[np.ndarray, ...]) -> bool:
+    """Whether the function is written with operations that join pieces: then jumps of second and third derivatives are looked for, too.
+
+    A fit to max(x, 0)³, say, can make the residual vanish but for slivers between the features' break points, where no sample falls.
+    """
+
+    def is_inner(p: Any) -> bool:
+        return hasattr(p, "eqns") or hasattr(p, "jaxpr")
+
+    def joined(jaxpr: Any) -> bool:
+        for e in jaxpr.eqns:
+            inner: list[Any] = [
+                getattr(p, "jaxpr", p) for p in jax.tree.leaves(list(e.params.values()), is_leaf=is_inner) if is_inner(p)
+            ]
+            # A sine with a program for each platform and a derivative of its own (problems/elementary.py) is smooth, whatever is inside.
+            if any(i.primitive.name == "platform_index" for j in inner for i in j.eqns):
+                continue
+            if e.primitive.name in _PIECES or any(joined(j) for j in inner):
+                return True
+        return False
+
+    return joined(jax.make_jaxpr(f)(*(a[0] for a in at)).jaxpr)
+
+
+def _segment(context: tuple[Function, int, int], *ends: Array) -> tuple[Array, Array]:
+    f, arity, orders = context
     start, end = ends[:arity], ends[arity:]
 
     def g(s: Array) -> Array:
         return f(*(a + s * (b - a) for a, b in zip(start, end, strict=True)))
 
-    def jet(s: Array) -> tuple[Array, Array, Array]:
-        one = jnp.ones_like(s)
-        (value, slope), (_, bend) = jax.jvp(lambda r: jax.jvp(g, (r,), (one,)), (s,), (one,))
-        return value, slope, bend
+    def jet(s: Array, order: int = orders) -> tuple[Array, ...]:
+        """g and its derivatives up to an order."""
+        if order == 0:
+            return (g(s),)
+        lower, change = jax.jvp(lambda r: jet(r, order - 1), (s,), (jnp.ones_like(s),))
+        return (*lower, change[-1])
 
-    value, slope, bend = jax.vmap(jet)(jnp.asarray(np.concatenate([[0.0, 1.0], _NODES])))
+    along = jax.vmap(jet)(jnp.asarray(np.concatenate([[0.0, 1.0], _NODES])))
 
     def compare(of: Array, derivative: Array) -> tuple[Array, Array]:
         change, inside = of[1] - of[0], _WEIGHTS * derivative[2:]
         size = jnp.sum(jnp.abs(inside)) + jnp.abs(of[0]) + jnp.abs(of[1])
+        size += 1e-3 * jnp.max(jnp.abs(along[0]))  # derivatives that are zero but for rounding
         return jnp.abs(change - jnp.sum(inside)), size
 
-    missed, sizes = zip(compare(value, slope), compare(slope, bend), strict=True)
+    missed, sizes = zip(*(compare(along[k], along[k + 1]) for k in range(orders)), strict=True)
     return jnp.stack(missed), jnp.stack(sizes)
 
 
