@@ -190,6 +190,30 @@ def test_the_relative_error_is_that_of_debiased_means():
     assert "lost in the noise" in lost.reasons[0]
 
 
+def test_a_kink_far_from_the_region_is_found_from_the_points_asked():
+    """A step that six paths in a thousand meet from x = 1: the residual form would be sure of a wrong value."""
+    problem = hn.Problem(dim=1, horizon=0.5, initial=lambda x: jnp.where(x[0] > 3.5, 1.0, 0.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hn.HeatnetsWarning)
+        u = hn.solve(problem, seconds=2)
+    truth = 0.5 * (1 - float(jax.scipy.special.erf(2.5 / np.sqrt(2.0))))
+    sure = u.certify(0.5, [1.0])
+    assert sure.method.startswith("martingale")
+    assert abs(sure.value - truth) < 1.5 * sure.halfwidth
+
+
+def test_an_initial_condition_that_few_places_see():
+    """A bump on a five-hundredth of the region: it gets features, and its error counts."""
+    centre = np.array([0.31, -0.42, 0.57])
+
+    def bump(x):
+        return 20 * jnp.exp(-jnp.sum((x - centre) ** 2) / (2 * 0.06**2)) * (jnp.sum((x - centre) ** 2) < 0.15**2)
+
+    problem = hn.Problem(dim=3, horizon=0.1, diffusion=0.001, source=lambda t, x: jnp.cos(x[0]), initial=bump)
+    assert not problem.starts_at_zero
+    assert hn.Problem(dim=3, horizon=0.1, initial=lambda x: 0.0 * x[0]).starts_at_zero
+
+
 def test_far_outside_the_training_region(radial):
     t, x = np.full(10, radial.problem.horizon), hn.random_points(radial.problem, 10, seed=4)[1] * 6
     exact = hn.exact_values(radial.problem, t, x)

@@ -86,6 +86,9 @@ class Problem:
         paths = np.concatenate([x, x + spread])
         times = np.concatenate([t, t])
         initial = probe("initial", self.initial, (paths,), "in the region and along the paths that leave it")
+        if not np.any(initial):  # what is zero everywhere gets no features: look at many more places before saying so
+            many = self.region.sample(rng, max(64, min(8192, 8 * _PROBE_COORDINATES // self.dim)), self.dim)
+            initial = np.append(initial, probe("initial", self.initial, (many,), "in the region"))
         self.starts_at_zero = not np.any(initial)
         if self.source is not None:
             probe("source", self.source, (times, paths), "in the region and along the paths that leave it")

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from heatnets import certificate, error_equation, least_squares, streams
-from heatnets.assembly import Points, both_rows, forcing, residual_columns, value_columns
+from heatnets.assembly import Points, both_rows, forcing, initial_values, residual_columns, value_columns
 from heatnets.clock import Clock
 from heatnets.collocation import PLACEMENTS
 from heatnets.errors import Notes
@@ -124,11 +124,19 @@ class Judges:
         self.problem, self.paths = problem, error_equation.paths(problem, *size, seed, stream)
         s, y = self.paths.s.reshape(-1), self.paths.y.reshape(-1, problem.dim)
         self.table = Table(data, shop, strip, (np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])))
+        self.missed: Any = 0.0
+        if (
+            problem.starts_at_zero
+        ):  # u0 was zero wherever it was looked at, and has no features: look again, at the ends of these paths
+            p = self.paths
+            longer = np.sqrt(p.t[:, None] / np.maximum(p.t[:, None] - p.s, 1e-300))[..., None]
+            ends = p.x[:, None] + longer * (p.y - p.x[:, None])
+            self.missed = initial_values(data, ends.reshape(-1, problem.dim), shop).reshape(p.s.shape)
 
     def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:
         """The relative error of a fit, one standard error added; its relative residual; and what residuals are relative to."""
         residual, value, terms, force = self._residual(weights, columns, degree)
-        square = error_equation.mean_square(self.paths.weight * residual)
+        square = error_equation.mean_square(self.paths.weight * residual + self.missed)
         scale, rounding = _rms(value) or 1.0, EPS * _rms(terms)
         size = max(_rms(force), scale / self.problem.horizon)
         return float(np.hypot(square.root, rounding)) / scale, _rms(residual) / size, size
@@ -136,10 +144,11 @@ class Judges:
     def bound(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> float:
         """What the relative error of a fit is below, in 99 of 100 cases; where few points carry the mean, T times the largest residual met instead."""
         residual, value, terms, _ = self._residual(weights, columns, degree)
-        found = certificate.relative(self.paths.weight * residual, value, EPS * terms, 0.98)
+        found = certificate.relative(self.paths.weight * residual + self.missed, value, EPS * terms, 0.98)
         if not found.reasons:
             return found.high
-        return max(found.high, self.problem.horizon * float(np.max(np.abs(residual))) / found.scale)
+        largest = self.problem.horizon * float(np.max(np.abs(residual))) + float(np.max(np.abs(self.missed)))
+        return max(found.high, largest / found.scale)
 
     def _residual(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:
         """The residual on the paths (P, S); the fit at their starting points and the size of its terms; the source on the paths."""

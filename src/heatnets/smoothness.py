@@ -26,20 +26,27 @@ _NEGLIGIBLE = 0.001  # a share of segments below which a kink hardly matters (or
 _TOLERANCE = 1e-6  # of the derivatives' size: smooth segments miss by rounding
 
 
-def kinks(problem: Problem, seed: int, shop: Workshop) -> dict[str, float]:
-    """The share of segments on which a function of the problem has a kink or a jump, for each function that has such segments."""
+def kinks(problem: Problem, seed: int, shop: Workshop, points: tuple[np.ndarray, np.ndarray] | None = None) -> dict[str, float]:
+    """The share of segments on which a function of the problem has a kink or a jump, for each function that has such segments.
+
+    Segments join places on paths from the region; or on paths from given points (t, x), and then no share is negligible.
+    """
     rng = streams.generator(seed, "segments")
     n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
     ends: list[tuple[np.ndarray, np.ndarray]] = []
     for _ in range(2):
-        x = problem.region.sample(rng, n, problem.dim)
-        spread = np.sqrt(2 * problem.diffusion * problem.horizon * rng.random((n, 1)))
-        ends.append((problem.horizon * rng.random(n), x + spread * rng.standard_normal(x.shape)))
+        if points is None:
+            t, x = np.full(n, problem.horizon), problem.region.sample(rng, n, problem.dim)
+        else:
+            chosen = rng.integers(len(points[0]), size=n)
+            t, x = points[0][chosen], points[1][chosen]
+        spread = np.sqrt(2 * problem.diffusion * t * rng.random(n))[:, None]
+        ends.append((t * rng.random(n), x + spread * rng.standard_normal(x.shape)))
     (t0, x0), (t1, x1) = ends
     found = {"initial": _share(problem.initial, (x0,), (x1,), shop)}
     if problem.source is not None:
         found["source"] = _share(problem.source, (t0, x0), (t1, x1), shop)
-    return {name: share for name, share in found.items() if share > _NEGLIGIBLE}
+    return {name: share for name, share in found.items() if share > (_NEGLIGIBLE if points is None else 0.0)}
 
 
 def seen(problem: Problem, seed: int, shop: Workshop) -> float:

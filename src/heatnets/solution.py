@@ -118,7 +118,7 @@ class Solution:
         times, places, single = self.problem.points(t, x)
         found = certificate.certify(
             self.problem, self._network(), times, places, samples=samples, confidence=level, seed=streams.check_seed(seed),
-            halfwidth=wanted, smooth=self._smooth, tell=self._teller(progress),
+            halfwidth=wanted, smooth=self._smooth_from(times, places), tell=self._teller(progress),
         )  # fmt: skip
         return found.first() if single else found
 
@@ -145,7 +145,7 @@ class Solution:
         times, places, single = self.problem.points(t, x, positive_time=True)
         found = certificate.certify_gradient(
             self.problem, self._network(), times, places, samples=samples, confidence=level, seed=streams.check_seed(seed),
-            halfwidth=wanted, smooth=self._smooth, tell=self._teller(progress),
+            halfwidth=wanted, smooth=self._smooth_from(times, places), tell=self._teller(progress),
         )  # fmt: skip
         return found.first() if single else found
 
@@ -197,6 +197,11 @@ class Solution:
             return False
         with jax.default_device(self._shop.device):
             return not smoothness.kinks(self.problem, self.stats["seed"], self._quiet)
+
+    def _smooth_from(self, t: np.ndarray, x: np.ndarray) -> bool:
+        """The same on paths from given points, which the region may know nothing of."""
+        with jax.default_device(self._shop.device):
+            return self._smooth and not smoothness.kinks(self.problem, self.stats["seed"], self._quiet, (t, x))
 
     def _teller(self, progress: Progress | None) -> Callable[[int, int], None]:
         tell = self._shop.progress if progress is None else workshop(self._shop.device, None, progress).progress
