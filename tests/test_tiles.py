@@ -149,7 +149,7 @@ def test_no_array_of_points_times_features_times_dimension():
     shop = tiles.workshop(memory=2**27)
     strip, tile = tiles._cut(128, data.workspace(200), (t, x), shop)
     here = (jnp.asarray(t[:strip]), jnp.asarray(x[:strip]))
-    compiled = tiles._strip.lower(_value, blocks[0], data, here, tile).compile()
+    compiled = tiles._strip.on("cpu").lower(_value, blocks[0], data, here, tile).compile()
     temporaries = compiled.compiled.memory_analysis().temp_size_in_bytes
     assert temporaries <= shop.tile_bytes
     assert value_rows(data, blocks, (t, x), shop, "values").shape == (256, 128)

@@ -222,6 +222,7 @@ def _compiled(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
     def run(*arguments: Any) -> PyTree:
         return on(_platform())(*arguments)
 
+    run.on = on  # type: ignore[attr-defined]
     return run
 
 
