@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -107,12 +108,19 @@ def reproduce(
     chosen = list(results.RESULTS) if names == ["all"] else names
     folder = out or Path(f"reproduction-{scale}")
     watcher = _watch(console, results.Watcher)
+
+    def interrupt(*_: Any) -> None:
+        watcher.interrupted = True
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt)
     try:
         failed = results.run(chosen, scale, folder, watcher)
     except KeyboardInterrupt:
         watcher.stop()
         raise Interrupted(f"interrupted; finished cells are kept in {folder}: the same command goes on from there") from None
     finally:
+        signal.signal(signal.SIGINT, before)
         watcher.stop()
     for section in watcher.sections:
         for table in section.tables:
@@ -138,6 +146,7 @@ def _watch(console: Console, kind: type) -> Any:
         def __init__(self) -> None:
             self.sections: list[Any] = []
             self.task: Any = None
+            self.interrupted = False
             bars.start()
 
         def begin(self, name: str, cells: list[Any], kept: int) -> None:
@@ -155,6 +164,8 @@ def _watch(console: Console, kind: type) -> Any:
             )
             console.print(f"  {cell.key:32} {found:24} {seconds:7.1f} s")
             bars.update(self.task, advance=cell.cost)
+            if self.interrupted:  # an exception raised inside a callback may have been swallowed there
+                raise KeyboardInterrupt
 
         def failed(self, cell: Any, error: Exception) -> None:
             console.print(f"  {cell.key:32} failed: {error}")
