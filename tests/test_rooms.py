@@ -17,8 +17,8 @@ ORDER = [
     "function", "regions", "problem",
     "derivatives", "transitions", "operators",
     "directions", "features", "collocation",
-    "tiles", "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "certificate", "explain",
-    "settings", "solution", "accuracy", "linear", "refine", "mild", "solving",
+    "tiles", "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "explain",
+    "settings", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",
     "problems", "plots", "storage", "report", "reproduce", "cli", "__main__",
 ]  # fmt: skip
 

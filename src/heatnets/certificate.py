@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import scipy.special
 
 from heatnets import streams
 from heatnets.collocation import uniform
@@ -20,17 +19,12 @@ from heatnets.error_equation import (
     martingale_gradients,
     residual_form,
     residual_gradients,
-    rms,
 )
+from heatnets.intervals import FEWEST, HEAVY, Tally, interval, relative, student
 from heatnets.precision import EPS
 from heatnets.problem import Problem
 from heatnets.regions import Point
 
-_FEWEST = 64  # independent pairs below which no interval is believed
-_HEAVY = 0.15  # kurtosis over number of samples: beyond, a few samples carry the variance
-_HEAVY_POINTS = (
-    0.5  # the same for squares of errors over a region, whose tails are always long: below, upper ends held in 48 of 48 trials
-)
 _UNSEEN = 3.0  # what n paths did not meet has a chance below 3/n (95 %): a kink on such paths may move the value by that part of its spread
 _DISAGREE = 5.0  # standard errors between the two forms that are no chance
 _STEPS = 4  # of the martingale form: they divided the variance by 15 to 20 in trials, eight steps by twice that
@@ -186,7 +180,7 @@ def certify(
             half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else _UNSEEN * spread[i] / spent[i])
         if halfwidth is None:
             open_ = (
-                np.array([i for i in open_ if reasons[i] and np.isfinite(half[i]) and pairs >= _FEWEST], int)
+                np.array([i for i in open_ if reasons[i] and np.isfinite(half[i]) and pairs >= FEWEST], int)
                 if batch == 0
                 else open_[:0]
             )
@@ -200,7 +194,7 @@ def certify(
         open_ = np.array([i for i in wide if i not in ended], int)
         pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
     if smooth and len(later):
-        _compare(problem, u, t, x, later, kept, reasons, max(_FEWEST, samples // 64), seed)
+        _compare(problem, u, t, x, later, kept, reasons, max(FEWEST, samples // 64), seed)
     good = np.array([not r for r in reasons])
     reasons = [(*r, *missed.get(i, ())) for i, r in enumerate(reasons)]
     method = "residual" if smooth else f"martingale, {steps} steps" if steps else "martingale, no steps (Monte Carlo)"
@@ -258,7 +252,7 @@ def _cheaper(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, later: 
         one = later[:1]
         for _ in range(2):  # the first compiles
             start = time.perf_counter()
-            drawn = martingale_form(problem, u, t[one], x[one], _FEWEST, [rng], steps)
+            drawn = martingale_form(problem, u, t[one], x[one], FEWEST, [rng], steps)
             seconds = time.perf_counter() - start
         cost[steps] = seconds * float(np.var(drawn.corrections))
     return min(cost, key=lambda k: cost[k])
@@ -290,7 +284,7 @@ def certify_gradient(
         unseen = 0.0
         if not smooth:
             pilot = streams.generator(seed, f"gradient certificate pilot {i}")
-            spread = martingale_form(problem, u, t[[i]], x[[i]], _FEWEST, [pilot], 0).spread[0]
+            spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
             unseen = _UNSEEN * float(spread) / np.sqrt(2 * problem.diffusion * t[i])
         while True:
             draws = streams.generator(seed, f"gradient certificate {batch} {i}")
@@ -301,7 +295,7 @@ def certify_gradient(
             )
             for piece in some:
                 tally.add(piece)
-            found = _student(tally.mean, tally.variance, tally.kurtosis, tally.count, confidence)
+            found = student(tally.mean, tally.variance, tally.kurtosis, tally.count, confidence)
             mean[i], spent[i] = tally.mean, 2 * tally.count
             half[i] = found + rounding[i] + unseen / spent[i]
             if (
@@ -324,61 +318,18 @@ def certify_gradient(
 
 def _doubts(tally: Tally) -> tuple[str, ...]:
     said = []
-    bad, heavy = int(np.sum(~np.isfinite(tally.mean))), int(np.sum(tally.kurtosis > _HEAVY * tally.count))
+    bad, heavy = int(np.sum(~np.isfinite(tally.mean))), int(np.sum(tally.kurtosis > HEAVY * tally.count))
     if bad:
         said.append(
             f"samples of {bad} components are not finite: the data, or a derivative of theirs, are not finite on some paths"
         )
-    elif tally.count < _FEWEST:
-        said.append(f"only {tally.count} independent sample pairs: ask for {_FEWEST} or more")
+    elif tally.count < FEWEST:
+        said.append(f"only {tally.count} independent sample pairs: ask for {FEWEST} or more")
     elif heavy:
         said.append(
             f"heavy tails in {heavy} of {tally.mean.size} components: a few of {tally.count} sample pairs carry their variance; ask for more"
         )
     return tuple(said)
-
-
-class Tally:
-    """Mean, variance and kurtosis of each component of many vectors, from sums of powers about the first piece's mean."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.sums: np.ndarray | None = None
-
-    def add(self, piece: np.ndarray) -> None:
-        if self.sums is None:
-            self.centre, self.sums = piece.mean(axis=0), np.zeros((4, piece.shape[1]))
-            self.unit = np.max(np.abs(piece - self.centre), axis=0)
-            self.unit = np.where((self.unit > 0) & np.isfinite(self.unit), self.unit, 1.0)
-        gap = (piece - self.centre) / self.unit
-        self.count += len(piece)
-        self.sums = self.sums + np.stack([(gap**k).sum(axis=0) for k in (1, 2, 3, 4)])
-
-    def _moments(self) -> tuple[np.ndarray, ...]:
-        assert self.sums is not None
-        m1, m2, m3, m4 = self.sums / self.count
-        return m1, np.maximum(m2 - m1**2, 0.0), m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4, self.unit
-
-    @property
-    def mean(self) -> np.ndarray:
-        m1, _, _, unit = self._moments()
-        return self.centre + unit * m1
-
-    @property
-    def variance(self) -> np.ndarray:
-        _, second, _, unit = self._moments()
-        return unit**2 * second * self.count / max(self.count - 1, 1)
-
-    @property
-    def kurtosis(self) -> np.ndarray:
-        _, second, fourth, _ = self._moments()
-        return np.where(second > 0, fourth / np.where(second > 0, second, 1.0) ** 2, 1.0)
-
-
-def _student(mean: np.ndarray, variance: np.ndarray, kurtosis: np.ndarray, n: int, confidence: float) -> np.ndarray:
-    """Half the width of Student's interval, the variance one of its own standard errors, √((κ-1)/n) of it, larger."""
-    spread = np.sqrt(variance * (1 + np.sqrt(np.maximum(kurtosis - 1, 0.0) / n)) / n)
-    return spread * scipy.special.stdtrit(n - 1, 0.5 * (1 + confidence))
 
 
 def region_error(
@@ -416,83 +367,3 @@ def region_error(
         found.value, found.low, found.high, top / found.scale if smooth else None, not found.reasons, found.reasons,
         "residual" if smooth else "Monte Carlo", points, 2 * pairs, confidence,
     )  # fmt: skip
-
-
-class Interval(NamedTuple):
-    mean: np.ndarray
-    half: np.ndarray
-    reasons: list[tuple[str, ...]]
-
-
-def interval(samples: np.ndarray, confidence: float, what: str = "sample pairs", heavy: float = _HEAVY) -> Interval:
-    """Student's interval of the mean of each row; with the standard deviation one of its own standard errors larger, and words where tails are heavy.
-
-    The standard error of a variance is √((κ-1)/n) of it, κ the kurtosis: nothing where tails are light, a warning where one sample in ten
-    effective ones carries the sum.
-    """
-    n = samples.shape[1]
-    size = np.max(np.abs(samples), axis=1, keepdims=True)
-    size = np.where((size > 0) & np.isfinite(size), size, 1.0)
-    with np.errstate(all="ignore"):
-        scaled = samples / size
-        mean = scaled.mean(axis=1)
-        centred = scaled - mean[:, None]
-        variance = (centred**2).sum(axis=1) / (n - 1)
-        kurtosis = np.where(variance > 0, (centred**4).mean(axis=1) / np.where(variance > 0, variance, 1.0) ** 2, 1.0)
-        half = size[:, 0] * _student(mean, variance, kurtosis, n, confidence)
-    reasons: list[tuple[str, ...]] = []
-    for i in range(len(samples)):
-        bad = int(np.sum(~np.isfinite(samples[i])))
-        said = []
-        if bad:
-            said.append(f"{bad} of {n} {what} are not finite: the data, or a derivative of theirs, are not finite on some paths")
-        elif n < _FEWEST:
-            said.append(f"only {n} independent {what}: ask for {_FEWEST} or more")
-        elif kurtosis[i] > heavy * n:
-            share = float(np.max(centred[i] ** 2) / np.sum(centred[i] ** 2))
-            said.append(
-                f"heavy tails: one of {n} {what} carries {100 * share:.0f} % of the variance, so that larger ones may not have been seen; "
-                "ask for more of them, or solve again with more features"
-            )
-        reasons.append(tuple(said))
-    return Interval(size[:, 0] * mean, half, reasons)
-
-
-class Relative(NamedTuple):
-    """A relative L2 error: the estimate, its interval, and words where the interval is not to be believed."""
-
-    value: float
-    low: float
-    high: float
-    scale: float  # the root mean square of u
-    reasons: tuple[str, ...]
-
-
-def relative(corrections: np.ndarray, values: np.ndarray, rounding: np.ndarray, confidence: float) -> Relative:
-    """From independent corrections (P, S) of the values (P,) of a fit at random points: products of different samples estimate the squares of the error and of u.
-
-    The interval is that of the ratio: of the mean of e² - ρ² u² over points, ρ² the ratio of the means.
-    """
-    whole = values[:, None] + corrections
-    unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (corrections, whole))
-    error, true = _products(corrections / unit), _products(whole / size)
-    square = float(true.mean())
-    noise = float(true.std(ddof=1)) / np.sqrt(len(true))
-    floor = rms(rounding)
-    if not square > 3 * noise:
-        why = "the size of u over the region is lost in the noise of the samples: ask for more samples"
-        return Relative(np.inf, 0.0, np.inf, size, (why,))
-    ratio = float(error.mean()) / square
-    found = interval((error - ratio * true)[None] / square, confidence, "points", _HEAVY_POINTS)
-    scale, half = size * np.sqrt(square), float(found.half[0])
-
-    def root(share: float) -> float:
-        return float(np.hypot(unit / size * np.sqrt(max(share, 0.0)), floor / scale))
-
-    return Relative(root(ratio), root(ratio - half), root(ratio + half), scale, found.reasons[0])
-
-
-def _products(samples: np.ndarray) -> np.ndarray:
-    """The mean of products of two different samples, for each row: unbiased for the square of their expectation."""
-    n = samples.shape[1]
-    return (samples.sum(axis=1) ** 2 - (samples**2).sum(axis=1)) / (n * (n - 1))

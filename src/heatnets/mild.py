@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from heatnets import certificate, error_equation, least_squares, montecarlo, streams
+from heatnets import error_equation, intervals, least_squares, montecarlo, streams
 from heatnets.assembly import Points, value_rows
 from heatnets.clock import Clock
 from heatnets.collocation import uniform
@@ -67,7 +67,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             scale = error_equation.rms(halves.mean(axis=0)) or 1.0
             value = _values(data, blocks, judged, shop, label) @ weights
             error = error_equation.mean_square((halves - value).T).root / scale
-            bound = certificate.relative((halves - value).T, value, np.zeros(_JUDGES), 0.98)
+            bound = intervals.relative((halves - value).T, value, np.zeros(_JUDGES), 0.98)
             met = None if settings.tol is None else not bound.reasons and bound.high <= settings.tol
         counts = tuple(len(b.start) for b in blocks)
         elapsed = time.perf_counter() - started

@@ -112,15 +112,8 @@ class Solution:
         >>> bool(sure.certified and sure.low < hn.exact_values(u.problem, 0.5, [0.3] * 5) < sure.high)
         True
         """
-        samples = count("samples", samples, 4, "They come in pairs, and an interval needs some: 4096 by default.")
-        level = fraction("confidence", confidence)
-        wanted = None if halfwidth is None else positive("halfwidth", halfwidth, "It is in units of u.")
-        times, places, single = self.problem.points(t, x)
-        found = certificate.certify(
-            self.problem, self._network(), times, places, samples=samples, confidence=level, seed=streams.check_seed(seed),
-            halfwidth=wanted, smooth=self._smooth_from(times, places), tell=self._teller(progress),
-        )  # fmt: skip
-        return found.first() if single else found
+        points = self.problem.points(t, x)
+        return self._certified(certificate.certify, points, samples, confidence, seed, halfwidth, progress)
 
     @in_double
     def certify_gradient(
@@ -139,11 +132,29 @@ class Solution:
         As `certify`, with fields of shape (dim,) or (n, dim); `certified`, `reasons` and `samples` are of a point. Where the data are smooth the
         error equation is differentiated (samples of the residual's gradient); where they have kinks or jumps, a weight takes the place of the derivative.
         """
+        points = self.problem.points(t, x, positive_time=True)
+        return self._certified(certificate.certify_gradient, points, samples, confidence, seed, halfwidth, progress)
+
+    def _certified(
+        self,
+        how: Callable[..., Certificate],
+        points: tuple[np.ndarray, np.ndarray, bool],
+        samples: Any,
+        confidence: Any,
+        seed: Any,
+        halfwidth: Any,
+        progress: Any,
+    ) -> Certificate:
+        """Certificates of values or of gradients, their arguments checked."""
         samples = count("samples", samples, 4, "They come in pairs, and an interval needs some: 4096 by default.")
         level = fraction("confidence", confidence)
-        wanted = None if halfwidth is None else positive("halfwidth", halfwidth, "It is in units of u over those of x.")
-        times, places, single = self.problem.points(t, x, positive_time=True)
-        found = certificate.certify_gradient(
+        wanted = (
+            None
+            if halfwidth is None
+            else positive("halfwidth", halfwidth, "It is in units of u, for a gradient over those of x.")
+        )
+        times, places, single = points
+        found = how(
             self.problem, self._network(), times, places, samples=samples, confidence=level, seed=streams.check_seed(seed),
             halfwidth=wanted, smooth=self._smooth_from(times, places), tell=self._teller(progress),
         )  # fmt: skip
