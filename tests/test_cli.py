@@ -54,7 +54,8 @@ def test_mistakes_are_answered_in_words(arguments, code, words, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_interruption_is_clean(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interruption_is_clean(number, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "heatnets", "demo", "--dim", "300"],
         cwd=tmp_path,
@@ -64,9 +65,9 @@ def test_interruption_is_clean(tmp_path):
     )
     process.stdout.readline()  # it has begun
     time.sleep(3)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert errors.strip() == "heatnets: interrupted; nothing was written"
     assert not list(tmp_path.iterdir())
 

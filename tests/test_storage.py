@@ -31,6 +31,24 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["a.json"]  # and nothing is left beside it
 
 
+def test_what_is_begun_can_be_abandoned_and_what_is_finished_stays(tmp_path, monkeypatch):
+    storage.write(tmp_path / "kept.txt", "whole")
+    seen = []
+
+    def stop(_):
+        seen.append(len(os.listdir(tmp_path)))
+        storage.abandon()
+        seen.append(len(os.listdir(tmp_path)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", stop)
+    with pytest.raises(KeyboardInterrupt):
+        storage.write(tmp_path / "begun.txt", "half")
+    assert seen == [2, 1]
+    storage.abandon()
+    assert (tmp_path / "kept.txt").read_text() == "whole"
+
+
 def test_a_ledger_keeps_finished_cells_of_the_same_settings(tmp_path):
     path = tmp_path / "table-2.json"
     with storage.ledger(path, HEADER) as ledger:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import sys
 import time
@@ -13,17 +15,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from heatnets import __version__
+from heatnets import __version__, storage
 from heatnets.errors import InputError, NumericalError, ResourceError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Parabolic PDEs in high dimension.")
 
 
-class Interrupted(Exception):
-    """Ctrl-C, with what was kept."""
-
-
-EXIT_CODES = {Interrupted: 130, InputError: 2, NumericalError: 3, ResourceError: 4, OSError: 5}
+EXIT_CODES = {InputError: 2, NumericalError: 3, ResourceError: 4, OSError: 5}
 
 
 @app.callback(invoke_without_command=True)
@@ -107,20 +105,11 @@ def reproduce(
         raise InputError(f"name a result: {', '.join(results.RESULTS)}, or all. `heatnets reproduce --list` says what each is.")
     chosen = list(results.RESULTS) if names == ["all"] else names
     folder = out or Path(f"reproduction-{scale}")
+    _ends_at_once(f"finished cells are kept in {folder}: the same command goes on from there")
     watcher = _watch(console, results.Watcher)
-
-    def interrupt(*_: Any) -> None:
-        watcher.interrupted = True
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
     try:
         failed = results.run(chosen, scale, folder, watcher)
-    except KeyboardInterrupt:
-        watcher.stop()
-        raise Interrupted(f"interrupted; finished cells are kept in {folder}: the same command goes on from there") from None
     finally:
-        signal.signal(signal.SIGINT, before)
         watcher.stop()
     for section in watcher.sections:
         for table in section.tables:
@@ -146,7 +135,6 @@ def _watch(console: Console, kind: type) -> Any:
         def __init__(self) -> None:
             self.sections: list[Any] = []
             self.task: Any = None
-            self.interrupted = False
             bars.start()
 
         def begin(self, name: str, cells: list[Any], kept: int) -> None:
@@ -164,8 +152,6 @@ def _watch(console: Console, kind: type) -> Any:
             )
             console.print(f"  {cell.key:32} {found:24} {seconds:7.1f} s")
             bars.update(self.task, advance=cell.cost)
-            if self.interrupted:  # an exception raised inside a callback may have been swallowed there
-                raise KeyboardInterrupt
 
         def failed(self, cell: Any, error: Exception) -> None:
             console.print(f"  {cell.key:32} failed: {error}")
@@ -247,10 +233,9 @@ class _bars:
 
 def main() -> None:
     """Entry point: errors in words on standard error, exit codes 2 input, 3 numerical, 4 resources, 5 files, 130 interrupted."""
+    _ends_at_once("nothing was written")
     try:
-        code = app(standalone_mode=False)  # typer hands back an exit code here: 130 after Ctrl-C
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130
+        code = app(standalone_mode=False)
     except tuple(EXIT_CODES) as error:
         sys.exit(_fail(str(error), next(code for kind, code in EXIT_CODES.items() if isinstance(error, kind))))
     except Exception as error:
@@ -260,9 +245,26 @@ def main() -> None:
                 sys.exit(0)
             sys.exit(_fail(f"{error.format_message()} Try heatnets --help.", 2))
         raise
-    if code == 130:
-        _fail("interrupted; nothing was written", code)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _ends_at_once(kept: str) -> None:
+    """On Ctrl-C or SIGTERM say what is kept and end, there and then.
+
+    An exception would be swallowed where it lands in one of JAX's callbacks, and crash the interpreter where XLA is still at work
+    when it shuts down; files are whole or not there, so that nothing needs an orderly retreat but the terminal's cursor.
+    """
+
+    def end(number: int, _: Any) -> None:
+        storage.abandon()
+        with contextlib.suppress(RuntimeError):  # the signal came in the middle of a print
+            sys.stdout.flush()
+        cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
+        os.write(2, f"{cursor}heatnets: interrupted; {kept}\n".encode())
+        os._exit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
 
 
 def _fail(message: str, code: int) -> int:

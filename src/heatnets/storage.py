@@ -14,11 +14,14 @@ from heatnets.errors import InputError
 
 SCHEMA = 1
 
+_unfinished: set[str] = set()
+
 
 def write(path: Path, content: str | bytes) -> Path:
     """Write a file so that a reader, or a crash at any moment, finds the old one or the new one."""
     data = content.encode() if isinstance(content, str) else content
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    _unfinished.add(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -30,7 +33,16 @@ def write(path: Path, content: str | bytes) -> Path:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         raise
+    finally:
+        _unfinished.discard(name)
     return path
+
+
+def abandon() -> None:
+    """Remove what `write` has begun and not finished: for a process that ends at once."""
+    for name in list(_unfinished):
+        with contextlib.suppress(OSError):
+            os.unlink(name)
 
 
 def read_json(path: Path) -> dict[str, Any]:
