@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,10 +24,11 @@ from heatnets.precision import EPS
 from heatnets.problem import Problem
 from heatnets.regions import Point
 
-_UNSEEN = 3.0  # what n paths did not meet has a chance below 3/n (95 %): a kink on such paths may move the value by that part of its spread
 _DISAGREE = 5.0  # standard errors between the two forms that are no chance
 _STEPS = 4  # of the martingale form: they divided the variance by 15 to 20 in trials, eight steps by twice that
+_PILOTS = 8  # points at which it is decided whether steps pay
 _CHECKS = 4  # of the sanity check
+_AGAIN = 2  # times that points whose tails look heavy get four times the samples, where no half-width was asked for
 _MOST = 1024  # times the samples asked for, where a half-width is
 _PLAIN = 256  # times the samples of a region-wide error, where each costs one evaluation of the data
 
@@ -136,7 +136,7 @@ def certify(
     """Intervals for the true values at points with t >= 0: the residual form where ũ is smooth, checked by the martingale form; else the latter.
 
     With `halfwidth`, samples are doubled at the points that need more, up to `_MOST` times as many. Without, points where tails look heavy get
-    four times the samples before that is said.
+    four times the samples before that is said, and sixteen times.
     """
     value, rounding = u.value(t, x)[0], rounding_of(u, t, x, seed)
     later = np.flatnonzero(t > 0)
@@ -172,19 +172,16 @@ def certify(
                 added[i] = (before * added[i] + pairs * float(more)) / (before + pairs)
         tell(len(open_), len(open_))
         for i in open_:
-            found = interval(np.concatenate(kept[int(i)])[None], confidence)
+            found = interval(np.concatenate(kept[int(i)])[None], confidence, least=0.5 * spread[i])
             mean[i], reasons[i] = found.mean[0], found.reasons[0]
             spent[i] = 2 * sum(map(len, kept[int(i)]))
             if found.half[0] < rounding[i] and np.isfinite(found.half[0]):
                 reasons[i] = tuple(why for why in reasons[i] if "heavy tails" not in why)  # of rounding errors
-            half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else _UNSEEN * spread[i] / spent[i])
+            half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else 0.0)
         if halfwidth is None:
-            open_ = (
-                np.array([i for i in open_ if reasons[i] and np.isfinite(half[i]) and pairs >= FEWEST], int)
-                if batch == 0
-                else open_[:0]
-            )
-            pairs, batch = 3 * pairs, batch + 1  # tails may look heavy by chance: four times the samples tell
+            doubtful = [i for i in open_ if reasons[i] and np.isfinite(half[i]) and batch < _AGAIN and pairs >= FEWEST]
+            open_ = np.array(doubtful, int)
+            pairs, batch = 3 * max((spent[i] // 2 for i in doubtful), default=0), batch + 1
             continue
         wide = np.array([i for i in open_ if half[i] > halfwidth and np.isfinite(half[i])], int)
         hopeless = rounding + np.array([added.get(i, 0.0) for i in range(len(t))]) >= halfwidth
@@ -245,16 +242,14 @@ def disagreement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def _cheaper(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, later: np.ndarray, seed: int) -> int:
-    """Steps, or none: whichever costs less for the same variance, from a pilot at the first point."""
+    """Steps, or none: whichever needs fewer evaluations of the data for the same variance, from pilots at a few of the points."""
+    some = later[:: max(1, len(later) // _PILOTS)][:_PILOTS]
+    sources = problem.source is not None
     cost = {}
-    for steps in (0, _STEPS):
-        rng = streams.generator(seed, f"certificate pilot {steps}")
-        one = later[:1]
-        for _ in range(2):  # the first compiles
-            start = time.perf_counter()
-            drawn = martingale_form(problem, u, t[one], x[one], FEWEST, [rng], steps)
-            seconds = time.perf_counter() - start
-        cost[steps] = seconds * float(np.var(drawn.corrections))
+    for steps, evaluations in ((0, 1 + sources), (_STEPS, 1 + _STEPS * sources + (_STEPS - 1) * u.slope_cost)):
+        rngs = [streams.generator(seed, f"certificate pilot {steps} {i}") for i in some]
+        drawn = martingale_form(problem, u, t[some], x[some], FEWEST, rngs, steps)
+        cost[steps] = evaluations * float(np.sum(np.var(drawn.corrections, axis=1)))
     return min(cost, key=lambda k: cost[k])
 
 
@@ -281,11 +276,11 @@ def certify_gradient(
     for i in range(len(t)):
         tell(i, len(t))
         tally, pairs, batch = Tally(), max(samples // 2, 2), 0
-        unseen = 0.0
+        unseen = 0.0  # what paths that met no kink may have missed
         if not smooth:
             pilot = streams.generator(seed, f"gradient certificate pilot {i}")
             spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
-            unseen = _UNSEEN * float(spread) / np.sqrt(2 * problem.diffusion * t[i])
+            unseen = 0.5 * float(spread) / np.sqrt(2 * problem.diffusion * t[i])
         while True:
             draws = streams.generator(seed, f"gradient certificate {batch} {i}")
             some = (
@@ -295,18 +290,20 @@ def certify_gradient(
             )
             for piece in some:
                 tally.add(piece)
-            found = student(tally.mean, tally.variance, tally.kurtosis, tally.count, confidence)
+            found = student(tally.variance, tally.kurtosis, tally.largest, tally.count, confidence, least=unseen)
             mean[i], spent[i] = tally.mean, 2 * tally.count
-            half[i] = found + rounding[i] + unseen / spent[i]
-            if (
-                halfwidth is None
-                or np.max(half[i]) <= halfwidth
-                or not np.all(np.isfinite(half[i]))
-                or spent[i] >= _MOST * samples
-            ):
+            half[i] = found + rounding[i]
+            reasons[i] = _doubts(tally)
+            if not np.all(np.isfinite(half[i])):
+                break
+            if halfwidth is None:
+                if not reasons[i] or batch == _AGAIN or tally.count < FEWEST:
+                    break
+                pairs, batch = 3 * tally.count, batch + 1
+                continue
+            if np.max(half[i]) <= halfwidth or spent[i] >= _MOST * samples:
                 break
             pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
-        reasons[i] = _doubts(tally)
         good[i] = not reasons[i]
         if halfwidth is not None and np.max(half[i]) > halfwidth:
             reasons[i] = (*reasons[i], f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples")

@@ -86,6 +86,7 @@ class Network(NamedTuple):
     residual_gradient: Callable[..., np.ndarray]
     initial_gradient: Callable[..., np.ndarray]
     start: float  # e0 = start · u0
+    slope_cost: int = 1  # of a gradient of ũ, in evaluations of the data
 
 
 class Samples(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
@@ -10,7 +10,8 @@ import scipy.special
 from heatnets.error_equation import rms
 
 FEWEST = 64  # independent pairs below which no interval is believed
-HEAVY = 0.15  # kurtosis over number of samples: beyond, a few samples carry the variance
+HEAVY = 0.1  # kurtosis over number of samples: beyond, a few samples carry the variance
+UNSEEN = 3.0  # what n samples did not meet has a chance below 3/n (95 %), and may be as large as the largest they met
 HEAVY_POINTS = (
     0.5  # the same for squares of errors over a region, whose tails are always long: below, upper ends held in 48 of 48 trials
 )
@@ -22,12 +23,15 @@ class Interval(NamedTuple):
     reasons: list[tuple[str, ...]]
 
 
-def interval(samples: np.ndarray, confidence: float, what: str = "sample pairs", heavy: float = HEAVY) -> Interval:
-    """Student's interval of the mean of each row; with the standard deviation one of its own standard errors larger, and words where tails are heavy.
-
-    The standard error of a variance is √((κ-1)/n) of it, κ the kurtosis: nothing where tails are light, a warning where one sample in ten
-    effective ones carries the sum.
-    """
+def interval(
+    samples: np.ndarray,
+    confidence: float,
+    what: str = "sample pairs",
+    heavy: float = HEAVY,
+    unseen: float = UNSEEN,
+    least: Any = 0.0,
+) -> Interval:
+    """Student's interval of the mean of each row, widened as `student` says; and words where tails are heavy."""
     n = samples.shape[1]
     size = np.max(np.abs(samples), axis=1, keepdims=True)
     size = np.where((size > 0) & np.isfinite(size), size, 1.0)
@@ -37,7 +41,9 @@ def interval(samples: np.ndarray, confidence: float, what: str = "sample pairs",
         centred = scaled - mean[:, None]
         variance = (centred**2).sum(axis=1) / (n - 1)
         kurtosis = np.where(variance > 0, (centred**4).mean(axis=1) / np.where(variance > 0, variance, 1.0) ** 2, 1.0)
-        half = size[:, 0] * student(mean, variance, kurtosis, n, confidence)
+        half = size[:, 0] * student(
+            variance, kurtosis, np.max(np.abs(centred), axis=1), n, confidence, unseen, least / size[:, 0]
+        )
     reasons: list[tuple[str, ...]] = []
     for i in range(len(samples)):
         bad = int(np.sum(~np.isfinite(samples[i])))
@@ -56,14 +62,28 @@ def interval(samples: np.ndarray, confidence: float, what: str = "sample pairs",
     return Interval(size[:, 0] * mean, half, reasons)
 
 
-def student(mean: np.ndarray, variance: np.ndarray, kurtosis: np.ndarray, n: int, confidence: float) -> np.ndarray:
-    """Half the width of Student's interval, the variance one of its own standard errors, √((κ-1)/n) of it, larger."""
+def student(
+    variance: np.ndarray,
+    kurtosis: np.ndarray,
+    largest: np.ndarray,
+    n: int,
+    confidence: float,
+    unseen: float = UNSEEN,
+    least: Any = 0.0,
+) -> np.ndarray:
+    """Half the width of Student's interval of a mean of n samples, widened where their tails are long: hardly at all where they are not.
+
+    The variance is taken one of its own standard errors, √((κ-1)/n) of it, larger (κ the kurtosis). And samples like the `largest` met,
+    measured from the mean, may have a share of `unseen`/n more than they had: as far as it exceeds the largest of n normal ones, √(2 ln 2n) deviations,
+    or `least` where that is known to be possible.
+    """
     spread = np.sqrt(variance * (1 + np.sqrt(np.maximum(kurtosis - 1, 0.0) / n)) / n)
-    return spread * scipy.special.stdtrit(n - 1, 0.5 * (1 + confidence))
+    beyond = np.maximum(largest - np.sqrt(2 * np.log(2 * n) * variance), least)
+    return spread * scipy.special.stdtrit(n - 1, 0.5 * (1 + confidence)) + unseen / n * beyond
 
 
 class Tally:
-    """Mean, variance and kurtosis of each component of many vectors, from sums of powers about the first piece's mean."""
+    """Mean, variance, kurtosis and largest deviation of each component of many vectors, from sums of powers about the first piece's mean."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -74,9 +94,11 @@ class Tally:
             self.centre, self.sums = piece.mean(axis=0), np.zeros((4, piece.shape[1]))
             self.unit = np.max(np.abs(piece - self.centre), axis=0)
             self.unit = np.where((self.unit > 0) & np.isfinite(self.unit), self.unit, 1.0)
+            self.ends = np.zeros((2, piece.shape[1]))
         gap = (piece - self.centre) / self.unit
         self.count += len(piece)
         self.sums = self.sums + np.stack([(gap**k).sum(axis=0) for k in (1, 2, 3, 4)])
+        self.ends = np.stack([np.minimum(self.ends[0], gap.min(axis=0)), np.maximum(self.ends[1], gap.max(axis=0))])
 
     def _moments(self) -> tuple[np.ndarray, ...]:
         assert self.sums is not None
@@ -92,6 +114,11 @@ class Tally:
     def variance(self) -> np.ndarray:
         _, second, _, unit = self._moments()
         return unit**2 * second * self.count / max(self.count - 1, 1)
+
+    @property
+    def largest(self) -> np.ndarray:
+        m1, _, _, unit = self._moments()
+        return unit * np.maximum(m1 - self.ends[0], self.ends[1] - m1)
 
     @property
     def kurtosis(self) -> np.ndarray:
@@ -124,7 +151,7 @@ def relative(corrections: np.ndarray, values: np.ndarray, rounding: np.ndarray, 
         why = "the size of u over the region is lost in the noise of the samples: ask for more samples"
         return Relative(np.inf, 0.0, np.inf, size, (why,))
     ratio = float(error.mean()) / square
-    found = interval((error - ratio * true)[None] / square, confidence, "points", HEAVY_POINTS)
+    found = interval((error - ratio * true)[None] / square, confidence, "points", HEAVY_POINTS, unseen=0.0)
     scale, half = size * np.sqrt(square), float(found.half[0])
 
     def root(share: float) -> float:

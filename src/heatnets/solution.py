@@ -267,7 +267,8 @@ class Solution:
                 return forcing(self._equation, (t, x), shop)
 
         begun = sum(float(np.asarray(block.start) @ np.asarray(w)[:, 0]) for block, w in self._blocks)
-        return Network(value, residual, slope, initial, source, residual_slope, initial_slope, 1 - begun)
+        slope_cost = 6 * sum(len(w) for _, w in self._blocks)  # pairs of features, and a gradient costs about three values
+        return Network(value, residual, slope, initial, source, residual_slope, initial_slope, 1 - begun, slope_cost)
 
     def _contract(self, terms: Callable[..., Any], t: np.ndarray, x: np.ndarray, single: bool, floats: int) -> np.ndarray:
         with jax.default_device(self._shop.device):
