@@ -22,7 +22,7 @@ import heatnets as hn
 from heatnets.storage import Ledger, ledger
 
 # Every named problem; the product of sines in high dimension is below any scale, and its Monte Carlo values mean nothing.
-DIMS = {name: (2, 10, 100) for name in hn.problems.names()} | {"forced-sine": (1,), "product-of-sines": (2, 10)}
+DIMS = {name: (2, 10, 100) for name in hn.problems.names("heat")} | {"forced-sine": (1,), "product-of-sines": (2, 10)}
 UNDER = {
     "features": (16, 16),
     "directions": "orthogonal",

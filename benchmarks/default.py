@@ -170,7 +170,7 @@ def main() -> None:
         return
     import heatnets as hn
 
-    names = args.problems or [n for n in hn.problems.names() if n != "forced-sine"]  # which is one-dimensional
+    names = args.problems or [n for n in hn.problems.names("heat") if n != "forced-sine"]  # which is one-dimensional
     cells = [
         (name, dim, given, args.seed)
         for given in {"given": [True], "automatic": [False], "both": [True, False]}[args.laplacian]

@@ -38,7 +38,7 @@ def case(name: str, dim: int, tol: float) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--case", nargs=3, metavar=("PROBLEM", "DIM", "TOL"))
-    parser.add_argument("--problems", nargs="*", default=[n for n in hn.problems.names() if n != "forced-sine"])
+    parser.add_argument("--problems", nargs="*", default=[n for n in hn.problems.names("heat") if n != "forced-sine"])
     parser.add_argument("--dims", nargs="*", type=int, default=list(DIMS))
     parser.add_argument("--tolerances", nargs="*", type=float, default=list(TOLERANCES))
     parser.add_argument("--workers", type=int, default=1)

@@ -80,7 +80,7 @@ def test_pairs_have_no_singularity_at_the_start():
     p, x = problem(4), jnp.asarray([0.1, -0.4, 0.9, 0.2])
     data, _ = equation(p, 0)
     single, pair = (one(ImportanceFamily().draw(p, (2, 0), design("gaussian"), 0, anti)[0], 1) for anti in (False, True))
-    eta, hessian = single.direction, jax.hessian(u0)(x)
+    eta, hessian = single.direction / jnp.sqrt(D), jax.hessian(u0)(x)
     limit = D * (eta @ hessian @ eta - jnp.trace(hessian))
     np.testing.assert_allclose(pair.residual(data, jnp.asarray(1e-8), x), limit, rtol=1e-6)
     assert abs(single.residual(data, jnp.asarray(1e-8), x)) > 100 * abs(limit)
@@ -119,7 +119,7 @@ def test_importance_features_are_the_papers():
     p, t, x = problem(4), jnp.asarray(0.3), jnp.asarray([0.1, -0.4, 0.9, 0.2])
     data, _ = equation(p, 0)
     initial, source = ImportanceFamily().draw(p, (3, 3), design("gaussian"), 0)
-    eta, xi, r = initial.direction[1], source.direction[1], source.fraction[1]
+    eta, xi, r = initial.direction[1] / jnp.sqrt(D), source.direction[1] / jnp.sqrt(D), source.fraction[1]
     np.testing.assert_allclose(one(initial, 1).value(data, t, x), u0(x + jnp.sqrt(2 * D * t) * eta), rtol=1e-14)
     np.testing.assert_allclose(one(source, 1).value(data, t, x), t * F(r * t, x + jnp.sqrt(2 * D * (1 - r) * t) * xi), rtol=1e-14)
 
@@ -174,7 +174,7 @@ def test_the_kernel_drawn_by_its_own_density_is_importance_sampling():
     block = GaussianFamily(initial_density=bell).draw(p, (5, 0), design("gaussian"), 0)[0]
     t, x = jnp.asarray(0.4), jnp.asarray([0.2, 0.1, -0.3])
     for j in range(5):
-        np.testing.assert_allclose(one(block, j).value(data, t, x), u0(x + jnp.sqrt(2 * D * t) * block.direction[j]), rtol=1e-12)
+        np.testing.assert_allclose(one(block, j).value(data, t, x), u0(x + jnp.sqrt(2 * t) * block.direction[j]), rtol=1e-12)
 
 
 def test_source_features_under_any_density_average_to_the_same_integral():

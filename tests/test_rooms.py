@@ -14,8 +14,8 @@ import heatnets as hn
 ROOT = Path(hn.__file__).parent
 ORDER = [
     "errors", "precision", "streams", "clock",
-    "function", "regions", "problem",
-    "derivatives", "transitions", "operators",
+    "function", "regions", "diffusions", "frames", "processes", "problem",
+    "derivatives", "operators",
     "directions", "features", "collocation",
     "tiles", "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "explain",
     "settings", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",

@@ -19,6 +19,10 @@ _HOME = {
     "Point": "regions",
     "Normal": "regions",
     "Region": "regions",
+    "Factor": "diffusions",
+    "LowRank": "diffusions",
+    "GeometricBrownian": "processes",
+    "OrnsteinUhlenbeck": "processes",
     "Design": "directions",
     "Density": "features",
     "ImportanceFamily": "features",
@@ -57,6 +61,8 @@ if TYPE_CHECKING:
     from heatnets.accuracy import relative_errors as relative_errors
     from heatnets.certificate import Certificate as Certificate
     from heatnets.certificate import RegionError as RegionError
+    from heatnets.diffusions import Factor as Factor
+    from heatnets.diffusions import LowRank as LowRank
     from heatnets.directions import Design as Design
     from heatnets.errors import HeatnetsError as HeatnetsError
     from heatnets.errors import HeatnetsWarning as HeatnetsWarning
@@ -69,6 +75,8 @@ if TYPE_CHECKING:
     from heatnets.features import ImportanceFamily as ImportanceFamily
     from heatnets.function import Function as Function
     from heatnets.problem import Problem as Problem
+    from heatnets.processes import GeometricBrownian as GeometricBrownian
+    from heatnets.processes import OrnsteinUhlenbeck as OrnsteinUhlenbeck
     from heatnets.regions import Box as Box
     from heatnets.regions import Normal as Normal
     from heatnets.regions import Point as Point

@@ -10,12 +10,11 @@ from jaxtyping import Array
 
 from heatnets import streams
 from heatnets.assembly import Points
-from heatnets.collocation import uniform
+from heatnets.collocation import judged
 from heatnets.derivatives import gradient
 from heatnets.errors import InputError, count
 from heatnets.precision import in_double
 from heatnets.problem import Problem
-from heatnets.regions import Point
 from heatnets.tiles import evaluate, workshop
 
 if TYPE_CHECKING:
@@ -47,11 +46,11 @@ def relative_errors(approximate: Any, exact: Any) -> RelativeErrors:
 
 
 def random_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points:
-    """Random points to measure at: t uniform on (0, T] (t = T for a `Point`), x from the region, from a stream no solve draws from."""
+    """Random points to measure at: t uniform on (0, T] (t = T for a `Point`; t = 0 and [0, T) for terminal problems), x from the region, from a stream no solve draws from."""
     n = count("points", points, 1, "It is the number of test points.")
     rng = streams.generator(streams.check_seed(seed), "test points")
-    t, x = uniform(problem.region, problem.horizon, n, problem.dim, rng)
-    return (np.full(n, problem.horizon) if isinstance(problem.region, Point) else t), x
+    t, x = judged(problem.region, problem.horizon, n, problem.dim, rng)
+    return (problem.horizon - t if problem.backward else t), x
 
 
 @in_double

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from heatnets import streams
-from heatnets.collocation import uniform
 from heatnets.error_equation import (
     CHUNK,
     Network,
@@ -22,7 +21,6 @@ from heatnets.error_equation import (
 from heatnets.intervals import FEWEST, HEAVY, Tally, interval, relative, student
 from heatnets.precision import EPS
 from heatnets.problem import Problem
-from heatnets.regions import Point
 
 _DISAGREE = 5.0  # standard errors between the two forms that are no chance
 _STEPS = 4  # of the martingale form: they divided the variance by 15 to 20 in trials, eight steps by twice that
@@ -63,6 +61,16 @@ class Certificate:
     method: str
     samples: np.ndarray
     confidence: float
+
+    def scaled(self, unit: np.ndarray | float) -> Certificate:
+        """The same in other units: those of u at each point, or of its slopes."""
+        fields: dict[str, Any] = {name: unit * getattr(self, name) for name in ("value", "error", "low", "high", "halfwidth")}
+        return replace(self, **fields)
+
+    def widened(self, share: float) -> Certificate:
+        """The same with half-widths larger by a share of the values."""
+        half = self.halfwidth + share * np.abs(self.value)
+        return replace(self, halfwidth=half, low=self.value - half, high=self.value + half)
 
     def first(self) -> Certificate:
         """The certificate of the first point alone, with fields of shape ()."""
@@ -132,10 +140,11 @@ def certify(
     halfwidth: float | None,
     smooth: bool,
     tell: Tell,
+    unit: np.ndarray | float = 1.0,
 ) -> Certificate:
     """Intervals for the true values at points with t >= 0: the residual form where ũ is smooth, checked by the martingale form; else the latter.
 
-    With `halfwidth`, samples are doubled at the points that need more, up to `_MOST` times as many. Without, points where tails look heavy get
+    Values come out in the user's units, `unit` times the problem's own. With `halfwidth`, in those units, samples are doubled at the points that need more, up to `_MOST` times as many. Without, points where tails look heavy get
     four times the samples before that is said, and sixteen times.
     """
     value, rounding = u.value(t, x)[0], rounding_of(u, t, x, seed)
@@ -146,6 +155,7 @@ def certify(
     reasons: list[tuple[str, ...]] = [()] * len(t)
     missed: dict[int, tuple[str, ...]] = {}
     steps = 0 if smooth else _STEPS
+    wanted = None if halfwidth is None else halfwidth / np.broadcast_to(unit, t.shape)
 
     def draw(points: np.ndarray, pairs: int, batch: int) -> Samples:
         rngs = [streams.generator(seed, f"certificate {batch} {i}") for i in points]
@@ -157,7 +167,7 @@ def certify(
     kept: dict[int, list[np.ndarray]] = {int(i): [] for i in later}
     added: dict[int, float] = {int(i): 0.0 for i in later}
     open_, pairs, batch = later, max(samples // 2, 2), 0
-    if halfwidth is not None and not smooth:
+    if wanted is not None and not smooth:
         steps = _cheaper(problem, u, t, x, later, seed)
     while len(open_):
         together = max(1, CHUNK // (4 * pairs * problem.dim))
@@ -178,13 +188,13 @@ def certify(
             if found.half[0] < rounding[i] and np.isfinite(found.half[0]):
                 reasons[i] = tuple(why for why in reasons[i] if "heavy tails" not in why)  # of rounding errors
             half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else 0.0)
-        if halfwidth is None:
+        if wanted is None:
             doubtful = [i for i in open_ if reasons[i] and np.isfinite(half[i]) and batch < _AGAIN and pairs >= FEWEST]
             open_ = np.array(doubtful, int)
             pairs, batch = 3 * max((spent[i] // 2 for i in doubtful), default=0), batch + 1
             continue
-        wide = np.array([i for i in open_ if half[i] > halfwidth and np.isfinite(half[i])], int)
-        hopeless = rounding + np.array([added.get(i, 0.0) for i in range(len(t))]) >= halfwidth
+        wide = np.array([i for i in open_ if half[i] > wanted[i] and np.isfinite(half[i])], int)
+        hopeless = rounding + np.array([added.get(i, 0.0) for i in range(len(t))]) >= wanted
         ended = [i for i in wide if spent[i] >= _MOST * samples or hopeless[i]]
         for i in ended:
             missed[int(i)] = (f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples",)
@@ -197,7 +207,7 @@ def certify(
     method = "residual" if smooth else f"martingale, {steps} steps" if steps else "martingale, no steps (Monte Carlo)"
     return Certificate(
         value + mean, mean, value + mean - half, value + mean + half, half, good, tuple(reasons), method, spent, confidence
-    )
+    ).scaled(unit)
 
 
 def rounding_of(u: Network, t: np.ndarray, x: np.ndarray, seed: int) -> np.ndarray:
@@ -265,9 +275,10 @@ def certify_gradient(
     halfwidth: float | None,
     smooth: bool,
     tell: Tell,
+    unit: np.ndarray | float = 1.0,
 ) -> Certificate:
     """Intervals for each component of the true gradient at points with t > 0: the residual form differentiated where ũ is smooth, else a weight."""
-    slope = u.gradient(t, x)
+    slope, unit = u.gradient(t, x), np.broadcast_to(unit, x.shape)
     rng = streams.generator(seed, "last bits of the gradient")
     near = [u.gradient(t, x * (1 + EPS * rng.choice([-1.0, 1.0], x.shape))) for _ in range(3)]
     rounding = EPS * np.abs(slope) + 4 * np.std([slope, *near], axis=0, ddof=1)
@@ -276,11 +287,11 @@ def certify_gradient(
     for i in range(len(t)):
         tell(i, len(t))
         tally, pairs, batch = Tally(), max(samples // 2, 2), 0
-        unseen = 0.0  # what paths that met no kink may have missed
+        unseen: Any = 0.0  # what paths that met no kink may have missed
         if not smooth:
             pilot = streams.generator(seed, f"gradient certificate pilot {i}")
             spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
-            unseen = 0.5 * float(spread) / np.sqrt(2 * problem.diffusion * t[i])
+            unseen = 0.5 * float(spread) / (np.sqrt(2 * t[i]) * problem.scatter.deviations)
         while True:
             draws = streams.generator(seed, f"gradient certificate {batch} {i}")
             some = (
@@ -301,16 +312,18 @@ def certify_gradient(
                     break
                 pairs, batch = 3 * tally.count, batch + 1
                 continue
-            if np.max(half[i]) <= halfwidth or spent[i] >= _MOST * samples:
+            if np.max(unit[i] * half[i]) <= halfwidth or spent[i] >= _MOST * samples:
                 break
             pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
         good[i] = not reasons[i]
-        if halfwidth is not None and np.max(half[i]) > halfwidth:
+        if halfwidth is not None and np.max(unit[i] * half[i]) > halfwidth:
             reasons[i] = (*reasons[i], f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples")
     tell(len(t), len(t))
     method = "residual, differentiated" if smooth else f"martingale, weighted, {_STEPS} steps"
     value = slope + mean
-    return Certificate(value, mean, value - half, value + half, half, good, tuple(reasons), method, spent, confidence)
+    return Certificate(value, mean, value - half, value + half, half, good, tuple(reasons), method, spent, confidence).scaled(
+        unit
+    )
 
 
 def _doubts(tally: Tally) -> tuple[str, ...]:
@@ -334,12 +347,11 @@ def region_error(
 ) -> RegionError:
     """The debiased mean square of corrections at random points of (0, T] x region (of t = T for a `Point`)."""
     rng = streams.generator(seed, "region error")
-    _, x = uniform(problem.region, problem.horizon, points, problem.dim, rng)
-    t = (
-        problem.horizon * (np.arange(points) + 1 - rng.random(points)) / points
-    )  # one in each of as many intervals: errors go with time
-    if isinstance(problem.region, Point):
-        t = np.full(points, problem.horizon)
+    rng.random(points)
+    x = problem.region.sample(rng, points, problem.dim)
+    fraction = (np.arange(points) + 1 - rng.random(points)) / points  # one in each of as many intervals: errors go with time
+    t, x = problem.region.at(np.ones(points) if problem.region.single else fraction, problem.horizon, x)
+    factor = np.broadcast_to(problem.amplitude(t), t.shape)
     rngs = [streams.generator(seed, f"region error {i}") for i in range(points)]
     pairs = max(samples // 2, 2)
     largest = 0.0
@@ -358,8 +370,9 @@ def region_error(
         pairs *= _PLAIN
         drawn = martingale_form(problem, u, t, x, pairs, rngs, 0)
         rounding = EPS * terms
-    found = relative(drawn.corrections, value, rounding, confidence)
+    found = relative(factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence)
     top = problem.horizon * largest + (abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0)
+    top *= float(np.max(factor))
     return RegionError(
         found.value, found.low, found.high, top / found.scale if smooth else None, not found.reasons, found.reasons,
         "residual" if smooth else "Monte Carlo", points, 2 * pairs, confidence,

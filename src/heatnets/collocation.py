@@ -11,19 +11,27 @@ from typing import Any
 
 import numpy as np
 
+from heatnets.diffusions import Diffusion
 from heatnets.errors import InputError
-from heatnets.regions import Box, Point, Region
+from heatnets.regions import Box, Region
 
 
 def uniform(
-    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, diffusion: float = 1.0
+    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, scatter: Diffusion | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Independent points: t uniform on (0, T], x drawn from the region (uniform for a box)."""
-    return horizon * (1 - rng.random(count)), region.sample(rng, count, dim)
+    fraction = 1 - rng.random(count)
+    return region.at(fraction, horizon, region.sample(rng, count, dim))
+
+
+def judged(region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Where an answer is judged: as `uniform`, but at the end of the time interval where the region is a single point."""
+    fraction, x = 1 - rng.random(count), region.sample(rng, count, dim)
+    return region.at(np.ones(count) if region.single else fraction, horizon, x)
 
 
 def grid(
-    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, diffusion: float = 1.0
+    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, scatter: Diffusion | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The paper's grid on (0, T] x box: equal steps, ends included but for t = 0; at most `count` points."""
     check_grid(region, dim)
@@ -53,23 +61,22 @@ def _shape(count: int, dim: int) -> tuple[int, int]:
 
 
 def paths(
-    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, diffusion: float = 1.0
+    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, scatter: Diffusion
 ) -> tuple[np.ndarray, np.ndarray]:
     """The region and the paths that lead from it: where the error of an answer in the region comes from.
 
     From points x of the region, half of them drawn towards its centre by a uniform factor (in high dimension the points of a
     box all lie on one shell, and a fit trained there says nothing about the rest), at times t uniform on (0, T], one in
-    eight T itself: half of the rows are (t, x), half (rt, x + √(2D(1-r)t) ξ) with r from `time_fractions`. From a `Point`
+    eight T itself: half of the rows are (t, x), half (rt, x + √(2(1-r)t) Sξ) with r from `time_fractions`. From a `Point`
     all rows lie on paths, half of them from (T, x).
     """
-    at_point = isinstance(region, Point)
     x = region.sample(rng, count, dim)
     shrink = np.where(rng.random(count) < 0.5, rng.random(count), 1.0)
     x = region.centre + shrink[:, None] * (x - region.centre)
-    t = horizon * np.where(rng.random(count) < (0.5 if at_point else 0.125), 1.0, 1 - rng.random(count))
-    stays = rng.random(count) < (0.0 if at_point else 0.5)
+    t, x = region.at(np.where(rng.random(count) < (0.5 if region.single else 0.125), 1.0, 1 - rng.random(count)), horizon, x)
+    stays = rng.random(count) < (0.0 if region.single else 0.5)
     r = np.where(stays, 1.0, time_fractions(rng, count)[0])
-    return r * t, x + np.sqrt(2 * diffusion * (1 - r) * t)[:, None] * rng.standard_normal(x.shape)
+    return r * t, x + np.sqrt(2 * (1 - r) * t)[:, None] * scatter.shape(rng.standard_normal(x.shape))
 
 
 _SHORTEST = 1e-7  # of t

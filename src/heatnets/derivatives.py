@@ -1,4 +1,4 @@
-"""Derivatives of a user's function: one directional derivative, and the Laplacian by the first rung that works.
+"""Derivatives of a user's function: one directional derivative, and tr(A D²f), a Laplacian in stretched coordinates, by the first rung that works.
 
 Rungs, best first: the closed form the user gave; folx (forward Laplacian) with sparsity; folx without; second-order
 JVPs along the coordinates, in chunks. A rung either traces or it does not, so the choice costs no computation; it is
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from heatnets.diffusions import Diffusion, Isotropic
 from heatnets.errors import InputError, NumericalError
 from heatnets.function import Function, place
 
@@ -27,13 +28,15 @@ RUNGS = ("closed form", "folx sparse", "folx dense", "second-order JVPs")
 _CHUNK = 32  # coordinates per step of the last rung
 _EXACT_CHECK = 4096  # up to this dimension the check sums all d second derivatives, beyond it samples directions
 _DIRECTIONS = 64
+_UNIT = Isotropic(1.0)
 
 
 class Differentiable(eqx.Module):
-    """A user's function of (x) or (t, x) together with the rung that serves its Laplacian in x."""
+    """A user's function of (x) or (t, x) together with the matrix A and the rung that serves its second derivatives in x."""
 
     function: Function
     rung: str = eqx.field(static=True)
+    scatter: Diffusion = _UNIT
 
     def __call__(self, *args: Array) -> Float[Array, ""]:
         return self.function(*args)
@@ -42,21 +45,33 @@ class Differentiable(eqx.Module):
         """The value at `args` and the derivative along `tangents`, in one forward pass."""
         return jax.jvp(self.function, tuple(args), tuple(tangents))
 
+    def second(self, *args: Array) -> Float[Array, ""]:
+        """tr(A D²f) in the last argument, the others held."""
+        D, columns = self.scatter.scalar, self.scatter.columns
+        bulk = self.laplacian(*args) if D is None else D * self.laplacian(*args)
+        if columns is None:
+            return bulk
+        *held, x = args
+        return bulk + jnp.sum(jax.vmap(lambda u: _second(lambda y: self.function(*held, y), x, u))(columns))
+
     def laplacian(self, *args: Array) -> Float[Array, ""]:
-        """Δ in the last argument, the others held."""
+        """Δ in the last argument, the others held; where A is no multiple of I, in the coordinates that its bulk stretches."""
         if self.rung == "closed form":
             assert self.function.laplacian is not None
             return jnp.asarray(self.function.laplacian(*args), jnp.float64)
-        *held, x = args
-
-        def f(y: Array) -> Array:
-            return self.function(*held, y)
-
+        f, x = self.local(*args)
         if self.rung == "folx sparse":
             return _folx(f, x, min(6, x.size - 1))
         if self.rung == "folx dense":
             return _folx(f, x, 0)
         return _by_jvps(f, x)
+
+    def local(self, *args: Array) -> tuple[Callable[[Array], Array], Array]:
+        """The function of the coordinates whose Laplacian is asked for, and where it is."""
+        *held, x = args
+        if self.scatter.scalar is not None:
+            return lambda y: self.function(*held, y), x
+        return lambda y: self.function(*held, x + self.scatter.bulk.shape(y)), jnp.zeros_like(x)
 
     def workspace(self, dim: int) -> int:
         """Floats a compiled Laplacian may hold per evaluation, for sizing tiles."""
@@ -65,12 +80,14 @@ class Differentiable(eqx.Module):
         )
 
 
-def choose(name: str, function: Function, *points: Sequence[np.ndarray]) -> tuple[Differentiable, list[str]]:
+def choose(
+    name: str, function: Function, *points: Sequence[np.ndarray], scatter: Diffusion = _UNIT
+) -> tuple[Differentiable, list[str]]:
     """The first rung that traces and passes the check at all `points`, and what was said of those before it."""
     shapes = [jax.ShapeDtypeStruct(np.shape(a), jnp.float64) for a in points[0]]
     reasons: list[str] = []
-    for rung in RUNGS[0 if function.laplacian is not None else 1 :]:
-        candidate = Differentiable(function, rung)
+    for rung in RUNGS[0 if function.laplacian is not None and scatter.scalar is not None else 1 :]:
+        candidate = Differentiable(function, rung, scatter)
         with _folx_records() as records:
             try:
                 jax.eval_shape(candidate.laplacian, *shapes)
@@ -131,11 +148,7 @@ def _by_jvps(f: Callable[[Array], Array], x: Array, absolute: bool = False) -> A
 
 @eqx.filter_jit
 def _compare(candidate: Differentiable, args: tuple[Array, ...], directions: np.ndarray | None) -> tuple[Array, ...]:
-    *held, x = args
-
-    def f(y: Array) -> Array:
-        return candidate(*held, y)
-
+    f, x = candidate.local(*args)
     claimed, value = candidate.laplacian(*args), candidate(*args)
     if directions is None:
         return claimed, value, _by_jvps(f, x), _by_jvps(f, x, absolute=True), jnp.zeros(())

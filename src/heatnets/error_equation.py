@@ -1,9 +1,9 @@
 """The error equation: the error of a fit obeys the same PDE as the solution, so samples of its residual estimate it without bias.
 
-    residual form     u(t, x) - ũ(t, x) = E[e0(X_t)] + t E[R(rt, X_{(1-r)t})],   R = F - (∂_t - DΔ)ũ,  e0 = u0 - ũ(0, ·)
-    martingale form   u(t, x) = E[u0(X_t) + ∫ F(t-s, X_s) ds - ∫ ∇ũ(t-s, X_s)·√(2D) dW_s]
+    residual form     u(t, x) - ũ(t, x) = E[e0(X_t)] + t E[R(rt, X_{(1-r)t})],   R = F - (∂_t - div A ∇)ũ,  e0 = u0 - ũ(0, ·)
+    martingale form   u(t, x) = E[u0(X_t) + ∫ F(t-s, X_s) ds - ∫ ∇ũ(t-s, X_s)·√2 S dW_s]
 
-with X the Brownian path X_s = x + √(2D) W_s. The first needs ũ in C^{1,2}, and has a tiny variance because R is small. The second holds for
+with X the Brownian path X_s = x + √2 S W_s, A = S Sᵀ. The first needs ũ in C^{1,2}, and has a tiny variance because R is small. The second holds for
 any ũ with a square-integrable gradient, for any step size with left-point sums and F at random times inside the steps; its
 variance falls only with the number of steps.
 """
@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heatnets import streams
-from heatnets.collocation import time_fractions, uniform
+from heatnets.collocation import judged, time_fractions
 from heatnets.precision import EPS
 from heatnets.problem import Problem
-from heatnets.regions import Point
 
 CHUNK = 2**23  # coordinates of sample points held at once
 
@@ -50,12 +49,10 @@ class Square(NamedTuple):
 def paths(problem: Problem, points: int, samples: int, seed: int, stream: str) -> Paths:
     """Independent points of (0, T] x region (of t = T for a `Point`) and independent samples of the error equation there."""
     rng = streams.generator(seed, stream)
-    t, x = uniform(problem.region, problem.horizon, points, problem.dim, rng)
-    if isinstance(problem.region, Point):
-        t = np.full(points, problem.horizon)
+    t, x = judged(problem.region, problem.horizon, points, problem.dim, rng)
     r, density = time_fractions(rng, (points, samples))
     lag = (1 - r) * t[:, None]
-    y = x[:, None] + np.sqrt(2 * problem.diffusion * lag)[..., None] * rng.standard_normal((points, samples, problem.dim))
+    y = x[:, None] + np.sqrt(2 * lag)[..., None] * problem.scatter.shape(rng.standard_normal((points, samples, problem.dim)))
     return Paths(t, x, r * t[:, None], y, t[:, None] / density)
 
 
@@ -99,19 +96,19 @@ class Samples(NamedTuple):
 
 def residual_form(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any]) -> Samples:
     """Antithetic pairs of e0(X_t) + t R(rt, X_{(1-r)t}) / density(r), with r from `time_fractions`."""
-    D, dim = problem.diffusion, problem.dim
+    scatter, dim = problem.scatter, problem.dim
     out, rounding = np.empty((len(t), pairs)), np.zeros(len(t))
     for some, first, last in _chunks(len(t), pairs, 2 * dim):
         n, here, there = last - first, t[some, None], x[some, None, :]
-        drawn = [(*time_fractions(rng, n), rng.standard_normal((n, dim))) for rng in rngs[some]]
+        drawn = [(*time_fractions(rng, n), scatter.shape(rng.standard_normal((n, dim)))) for rng in rngs[some]]
         r, density, xi = (np.stack(parts) for parts in zip(*drawn, strict=True))
-        step = np.sqrt(2 * D * (1 - r) * here)[..., None] * xi
+        step = np.sqrt(2 * (1 - r) * here)[..., None] * xi
         R, terms = _both(u.residual, r * here, there, step)
         weight = here / density
         out[some, first:last] = weight * R
         rounding[some] += EPS * np.sum(weight * terms, axis=1) / pairs
         if u.start:
-            (e0,) = _both(lambda s, y: (u.initial(y),), r * here, there, np.sqrt(2 * D * here)[..., None] * xi)
+            (e0,) = _both(lambda s, y: (u.initial(y),), r * here, there, np.sqrt(2 * here)[..., None] * xi)
             out[some, first:last] += u.start * e0
     return Samples(out, rounding, np.zeros(len(t)))
 
@@ -127,8 +124,8 @@ def _both(function: Callable[..., Any], t: np.ndarray, x: np.ndarray, step: np.n
 def martingale_form(
     problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any], steps: int
 ) -> Samples:
-    """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√(2D) ΔW, less ũ(t, x): steps shorten towards the initial time."""
-    D, dim = problem.diffusion, problem.dim
+    """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√2 SΔW, less ũ(t, x): steps shorten towards the initial time."""
+    scatter, dim = problem.scatter, problem.dim
     out, spread = np.empty((len(t), pairs)), np.zeros(len(t))
     value, terms = u.value(t, x)
     slope = u.gradient(t, x) if steps else None
@@ -140,10 +137,10 @@ def martingale_form(
         for k in range(moves):
             to_go, after = (t[some, None] * (1 - m / moves) ** 2 for m in (k, k + 1))
             h = to_go - after
-            drawn = [(rng.random(n), rng.standard_normal((2, n, dim))) for rng in rngs[some]]
+            drawn = [(rng.random(n), scatter.shape(rng.standard_normal((2, n, dim)))) for rng in rngs[some]]
             fraction, noise = (np.stack(parts) for parts in zip(*drawn, strict=True))
-            inside = np.sqrt(2 * D * fraction * h)[..., None] * noise[:, 0]
-            whole = inside + np.sqrt(2 * D * (1 - fraction) * h)[..., None] * noise[:, 1]
+            inside = np.sqrt(2 * fraction * h)[..., None] * noise[:, 0]
+            whole = inside + np.sqrt(2 * (1 - fraction) * h)[..., None] * noise[:, 1]
             if problem.source is not None:
                 there = place + np.stack([inside, -inside])
                 total += h * _at(u.source, to_go - fraction * h, there)
@@ -163,15 +160,15 @@ def residual_gradients(problem: Problem, u: Network, t: float, x: np.ndarray, pa
 
     The other way, a likelihood weight R ξ/σ in place of ∇R, has about d times the variance: each component then carries the noise of all.
     """
-    D, dim = problem.diffusion, problem.dim
+    scatter, dim = problem.scatter, problem.dim
     for n in _pieces(pairs, 4 * dim):
         r, density = time_fractions(rng, n)
-        xi = rng.standard_normal((n, dim))
-        step = np.sqrt(2 * D * (1 - r) * t)[:, None] * xi
+        xi = scatter.shape(rng.standard_normal((n, dim)))
+        step = np.sqrt(2 * (1 - r) * t)[:, None] * xi
         slopes = u.residual_gradient(np.tile(r * t, 2), np.concatenate([x + step, x - step]))
         found = (t / density)[:, None] * 0.5 * (slopes[:n] + slopes[n:])
         if u.start:
-            far = np.sqrt(2 * D * t) * xi
+            far = np.sqrt(2 * t) * xi
             e0 = u.initial_gradient(np.concatenate([x + far, x - far]))
             found = found + u.start * 0.5 * (e0[:n] + e0[n:])
         yield found
@@ -182,30 +179,30 @@ def martingale_gradients(
 ) -> Iterator[np.ndarray]:
     """Antithetic pairs of an unbiased sample of ∇u(t, x) at one point, less ∇ũ(t, x), as pieces (n, dim): no derivative of the data is taken.
 
-    ∇u = E[(u0(X_t) - Σ g·√(2D) ΔW) W_t/(√(2D) t) + Σ g h/t + Σ h F W_s/(√(2D) s)], g = ∇ũ at the left ends: the weight W_t/(√(2D) t) in place of a
-    derivative, and what it makes of the martingale, E[g·ΔW W_t] = E[g] h, given back.
+    ∇u = E[(u0(X_t) - Σ g·√2 SΔW) S⁻ᵀW_t/(√2 t) + Σ g h/t + Σ h F S⁻ᵀW_s/(√2 s)], g = ∇ũ at the left ends: the weight S⁻ᵀW_t/(√2 t) in place of a
+    derivative, and what it makes of the martingale, E[g·SΔW S⁻ᵀW_t] = E[g] h, given back.
     """
-    D, dim = problem.diffusion, problem.dim
+    scatter, dim = problem.scatter, problem.dim
     slope = u.gradient(np.array([t]), x[None])
     for n in _pieces(pairs, 8 * dim):
         place = np.broadcast_to(x, (2, 1, n, dim))
         scalar, weighted, path = np.zeros((2, 1, n)), np.zeros((n, dim)), np.zeros((n, dim))
         for k in range(steps):
             to_go, after = (t * (1 - m / steps) ** 2 for m in (k, k + 1))
-            h, fraction, noise = to_go - after, rng.random(n), rng.standard_normal((2, n, dim))
-            inside = np.sqrt(2 * D * fraction * h)[:, None] * noise[0]
-            whole = inside + np.sqrt(2 * D * (1 - fraction) * h)[:, None] * noise[1]
+            h, fraction, noise = to_go - after, rng.random(n), scatter.shape(rng.standard_normal((2, n, dim)))
+            inside = np.sqrt(2 * fraction * h)[:, None] * noise[0]
+            whole = inside + np.sqrt(2 * (1 - fraction) * h)[:, None] * noise[1]
             if problem.source is not None:
                 force = _at(u.source, (to_go - fraction * h)[None], place + np.stack([inside, -inside])[:, None])[:, 0]
                 gone = t - to_go + fraction * h
-                weighted += (h * 0.5 * (force[0] - force[1]) / (2 * D * gone))[:, None] * (path + inside)
+                weighted += (h * 0.5 * (force[0] - force[1]) / (2 * gone))[:, None] * scatter.solve(path + inside)
             here = np.broadcast_to(slope, (2, 1, n, dim)) if k == 0 else _at(u.gradient, np.full((1, n), to_go), place)
             move = np.stack([whole, -whole])[:, None]
             scalar -= np.sum(here * move, axis=-1)
             weighted += 0.5 * (here[0, 0] + here[1, 0]) * h / t
             place, path = place + move, path + whole
         scalar += _at(lambda s, y: u.initial(y), np.zeros((1, n)), place)
-        yield weighted + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * D * t))[:, None] * path - slope
+        yield weighted + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t))[:, None] * scatter.solve(path) - slope
 
 
 def _pieces(pairs: int, width: int) -> list[int]:

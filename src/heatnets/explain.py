@@ -7,7 +7,7 @@ features of one kind do the work of the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +52,19 @@ class Explanation:
     effective: float
     influential: tuple[Influence, ...]
     samples: int
+
+    def seen(self, t: float, x: np.ndarray, lags: np.ndarray, unit: float) -> Explanation:
+        """The same in the user's times, places and values."""
+
+        def part(p: Part) -> Part:
+            return Part(unit * p.value, unit * p.error)
+
+        return replace(
+            self, t=t, x=x, lags=lags, value=unit * self.value, initial=part(self.initial), source=part(self.source),
+            by_lag=tuple(map(part, self.by_lag)), network={k: unit * v for k, v in self.network.items()},
+            contributions={k: unit * c for k, c in self.contributions.items()},
+            influential=tuple(i._replace(adds=unit * i.adds) for i in self.influential),
+        )  # fmt: skip
 
     def __str__(self) -> str:
         width = max(abs(p.value) for p in (self.initial, self.source, *self.by_lag)) or 1.0
@@ -116,7 +129,7 @@ def _parts(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, se
         return Part(float(pair.mean()), float(pair.std(ddof=1) / np.sqrt(pairs)))
 
     def ways(spread: np.ndarray) -> np.ndarray:
-        step = np.sqrt(2 * problem.diffusion * spread)[:, None] * rng.standard_normal((pairs, problem.dim))
+        step = np.sqrt(2 * spread)[:, None] * problem.scatter.shape(rng.standard_normal((pairs, problem.dim)))
         return np.concatenate([x + step, x - step])
 
     initial = mean(u.initial(ways(np.full(pairs, t))))

@@ -3,8 +3,8 @@
 A feature is a small module that holds its own frozen draw. A block of M features is the same module with one more
 axis on every array; only `tiles` knows about that axis. Both families move u0 along paths, so three formulas serve:
 
-    MovedInitial   c u0(x + √(2Dt) η)                          both families (kernel: η = √2 y)
-    MovedSource    c t F(rt, x + √(2D(1-r)t) ξ)                importance sampling
+    MovedInitial   c u0(x + √(2t) Sη)                          both families (kernel: η = √2 y)
+    MovedSource    c t F(rt, x + √(2(1-r)t) Sξ)                importance sampling
     KernelSource   1[g <= t] c exp(-|x-z|²/(4Dg)) F(t-g, z)    transformed Gaussian kernels
     Pair           ½[φ(η) + φ(-η)]                             antithetic pairs of the first two
 """
@@ -41,10 +41,10 @@ class Feature(eqx.Module):
 
     @abc.abstractmethod
     def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
-        """φ and (∂_t - D Δ) φ at (t, x), for t > 0."""
+        """φ and (∂_t - div A ∇) φ at (t, x), for t > 0."""
 
     def residual(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
-        """(∂_t - D Δ) φ (t, x), for t > 0."""
+        """(∂_t - div A ∇) φ (t, x), for t > 0."""
         return self.both(equation, t, x)[1]
 
     @property
@@ -54,7 +54,7 @@ class Feature(eqx.Module):
 
 
 class MovedInitial(Feature):
-    """φ(t, x) = c u0(x + √(2Dt) η)."""
+    """φ(t, x) = c u0(x + √(2t) Sη); `direction` is Sη."""
 
     direction: Vector
     coefficient: Scalar
@@ -65,7 +65,7 @@ class MovedInitial(Feature):
     def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
         z, velocity = jax.jvp(lambda s: equation.flow(s, x, self.direction), (t,), (jnp.ones_like(t),))
         value, change = equation.initial.along((z,), (velocity,))
-        return self.coefficient * value, self.coefficient * equation.residual(change, equation.initial.laplacian(z))
+        return self.coefficient * value, self.coefficient * (change - equation.initial.second(z))
 
     @property
     def start(self) -> Scalar:
@@ -73,7 +73,7 @@ class MovedInitial(Feature):
 
 
 class MovedSource(Feature):
-    """φ(t, x) = c t F(rt, x + √(2D(1-r)t) ξ)."""
+    """φ(t, x) = c t F(rt, x + √(2(1-r)t) Sξ); `direction` is Sξ."""
 
     direction: Vector
     fraction: Scalar
@@ -90,9 +90,8 @@ class MovedSource(Feature):
         assert equation.source is not None
         place, velocity = jax.jvp(lambda s: self._path(equation, s, x), (t,), (jnp.ones_like(t),))
         force, change = equation.source.along(place, velocity)
-        # ∂_t (t F) = F + t dF/dt along the path; Δ(t F) = t ΔF, as the path only shifts x.
-        residual = equation.residual(force + t * change, t * equation.source.laplacian(*place))
-        return self.coefficient * t * force, self.coefficient * residual
+        # ∂_t (t F) = F + t dF/dt along the path; second derivatives of t F are t times F's, as the path only shifts x.
+        return self.coefficient * t * force, self.coefficient * (force + t * change - t * equation.source.second(*place))
 
     @property
     def start(self) -> Scalar:
@@ -108,7 +107,7 @@ class KernelSource(Feature):
 
     def _kernel(self, equation: Equation, x: Vector) -> tuple[Scalar, Scalar]:
         square = jnp.sum((x - self.center) ** 2)
-        return jnp.exp(self.log_coefficient - square / (4 * equation.diffusion * self.lag)), square
+        return jnp.exp(self.log_coefficient - square / (4 * equation.scatter.scalar * self.lag)), square
 
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         assert equation.source is not None
@@ -122,10 +121,11 @@ class KernelSource(Feature):
         kernel, square = self._kernel(equation, x)
         before = jnp.where(self.lag <= t, t - self.lag, t)
         force, change = equation.source.along((before, self.center), (jnp.ones_like(t), jnp.zeros_like(x)))
-        width = 2 * equation.diffusion * self.lag
-        laplacian = force * (square / width**2 - x.size / width)
+        D = equation.scatter.scalar
+        width = 2 * D * self.lag
+        residual = change - D * force * (square / width**2 - x.size / width)
         on = self.lag <= t
-        return jnp.where(on, kernel * force, 0.0), jnp.where(on, kernel * equation.residual(change, laplacian), 0.0)
+        return jnp.where(on, kernel * force, 0.0), jnp.where(on, kernel * residual, 0.0)
 
     @property
     def start(self) -> Scalar:
@@ -219,6 +219,7 @@ class ImportanceFamily(Family):
             if not np.all((r > 0) & (r < 1)):
                 raise InputError("`fraction_density` must draw time fractions inside (0, 1); some lie outside.")
             coefficient = np.exp(-log_pdf)
+        eta, xi = problem.scatter.shape(eta), problem.scatter.shape(xi)
         initial = MovedInitial(jnp.asarray(eta), jnp.ones(counts[0]))
         source = MovedSource(jnp.asarray(xi), jnp.asarray(r[:, 0]), jnp.asarray(coefficient))
         return [Pair(initial), Pair(source)] if antithetic else [initial, source]
@@ -254,7 +255,9 @@ class GaussianFamily(Family):
             raise InputError(
                 '`antithetic` pairs directions, which Gaussian kernels do not have. Use family="importance", or antithetic=False.'
             )
-        d, A = problem.dim, self.half_width
+        d, A, D = problem.dim, self.half_width, problem.scatter.scalar
+        if D is None:
+            raise InputError('`family="gaussian"` needs a scalar diffusion. Use family="importance".')
         if self.initial_density is None:
             unit, _ = draws(design, counts[0], d, 0, seed, "initial features")
             y, log_pdf = A * (2 * unit - 1), np.zeros(counts[0])
@@ -266,12 +269,12 @@ class GaussianFamily(Family):
                 f"every Gaussian kernel feature underflows to zero in {d} dimensions: e^-|y|² with y in [-{A:g}, {A:g}]^{d}. "
                 'Use family="importance", or give GaussianFamily an `initial_density` that draws y where the kernel is.'
             )
-        initial = MovedInitial(jnp.asarray(np.sqrt(2.0) * y), jnp.asarray(np.exp(log_c)))
+        initial = MovedInitial(jnp.asarray(np.sqrt(2.0 * D) * y), jnp.asarray(np.exp(log_c)))
 
         if self.source_density is None:
             unit, _ = draws(design, counts[1], 1 + d, 0, seed, "source features")
             lag = Lags(d, problem.horizon, self.shortest_lag * problem.horizon).at(unit[:, 0])
-            z, log_kernel = A * (2 * unit[:, 1:] - 1), np.full(counts[1], log_kernel_constant(d, problem.diffusion))
+            z, log_kernel = A * (2 * unit[:, 1:] - 1), np.full(counts[1], log_kernel_constant(d, D))
         else:
             rows, log_pdf = self.source_density.points(counts[1], 1 + d, seed, "source density")
             lag, z = rows[:, 0], rows[:, 1:]
@@ -279,7 +282,7 @@ class GaussianFamily(Family):
                 raise InputError(
                     f"`source_density` must draw lags in (0, horizon] in its first column; horizon = {problem.horizon:g}."
                 )
-            log_kernel = -0.5 * d * np.log(4 * np.pi * problem.diffusion * lag) - log_pdf
+            log_kernel = -0.5 * d * np.log(4 * np.pi * D * lag) - log_pdf
         return [initial, KernelSource(jnp.asarray(z), jnp.asarray(lag), jnp.asarray(log_kernel))]
 
     def cautions(self, problem: Problem, counts: tuple[int, int], enforce: str, collocation: str) -> list[str]:

@@ -71,6 +71,7 @@ class Judges:
         s, y = self.paths.s.reshape(-1), self.paths.y.reshape(-1, problem.dim)
         self.table = Table(data, shop, strip, (np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])))
         self.missed: Any = 0.0
+        self.factor = np.broadcast_to(problem.amplitude(self.paths.t), self.paths.t.shape)  # from v to u
         if (
             problem.starts_at_zero
         ):  # u0 was zero wherever it was looked at, and has no features: look again, at the ends of these paths
@@ -82,18 +83,19 @@ class Judges:
     def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:
         """The relative error of a fit, one standard error added; its relative residual; and what residuals are relative to."""
         residual, value, terms, force = self._residual(weights, columns, degree)
-        square = error_equation.mean_square(self.paths.weight * residual + self.missed)
+        square = error_equation.mean_square(self.factor[:, None] * (self.paths.weight * residual + self.missed))
         scale, rounding = root_mean_square(value) or 1.0, EPS * root_mean_square(terms)
-        size = max(root_mean_square(force), scale / self.problem.horizon)
+        size = max(root_mean_square(force), (root_mean_square(value / self.factor) or 1.0) / self.problem.horizon)
         return float(np.hypot(square.root, rounding)) / scale, root_mean_square(residual) / size, size
 
     def bound(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> float:
         """What the relative error of a fit is below, in 99 of 100 cases; where few points carry the mean, T times the largest residual met instead."""
         residual, value, terms, _ = self._residual(weights, columns, degree)
-        found = intervals.relative(self.paths.weight * residual + self.missed, value, EPS * terms, 0.98)
+        found = intervals.relative(self.factor[:, None] * (self.paths.weight * residual + self.missed), value, EPS * terms, 0.98)
         if not found.reasons:
             return found.high
         largest = self.problem.horizon * float(np.max(np.abs(residual))) + float(np.max(np.abs(self.missed)))
+        largest *= float(np.max(self.factor))
         return max(found.high, largest / found.scale)
 
     def _residual(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:
@@ -104,7 +106,7 @@ class Judges:
         A = residual_columns(table.values[:n, columns], table.residuals[:n, columns], t[:n], degree, T)
         V = value_columns(table.values[n:, columns], t[n:], degree, T)
         residual = (force - A @ weights).reshape(self.paths.weight.shape)
-        return residual, V @ weights, np.abs(V) @ np.abs(weights), force
+        return residual, self.factor * (V @ weights), self.factor * (np.abs(V) @ np.abs(weights)), force
 
 
 def root_mean_square(values: Any) -> float:

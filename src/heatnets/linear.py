@@ -37,7 +37,7 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
             notes.warn(caution, stacklevel=5)
         # 3  Training points (t_k, x_k) in (0, T] x region, some to be held out, and x_l for the initial condition.
         points, n = _place(problem, settings)
-        start = settings.train_region.sample(streams.generator(settings.seed, "initial rows"), settings.rows[1], problem.dim)
+        start = _start(problem, settings)
         # 4  Rows of the equation (or of the mild formulation) and of the initial condition.
         A, b = _rows(problem, data, blocks, points, settings, shop)
         A, held_A, b, held_b = A[:n], A[n:], b[:n], b[n:]
@@ -113,9 +113,14 @@ def _place(problem: Problem, settings: Settings) -> tuple[Points, int]:
     parts = []
     for how, count, stream in ((settings.collocation, settings.rows[0], "rows"), ("uniform", _HELD_OUT, "held-out rows")):
         rng = streams.generator(settings.seed, stream)
-        parts.append(PLACEMENTS[how](settings.train_region, problem.horizon, count, problem.dim, rng, problem.diffusion))
+        parts.append(PLACEMENTS[how](settings.train_region, problem.horizon, count, problem.dim, rng, problem.scatter))
     (t, x), (held_t, held_x) = parts
     return (np.concatenate([t, held_t]), np.concatenate([x, held_x])), len(t)
+
+
+def _start(problem: Problem, settings: Settings) -> np.ndarray:
+    rng, region = streams.generator(settings.seed, "initial rows"), settings.train_region
+    return region.at(np.zeros(settings.rows[1]), problem.horizon, region.sample(rng, settings.rows[1], problem.dim))[1]
 
 
 def _rows(

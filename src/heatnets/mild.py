@@ -21,13 +21,13 @@ import numpy as np
 from heatnets import error_equation, intervals, least_squares, montecarlo, streams
 from heatnets.assembly import Points, value_rows
 from heatnets.clock import Clock
-from heatnets.collocation import uniform
+from heatnets.collocation import judged
 from heatnets.errors import Notes
 from heatnets.features import Feature
 from heatnets.operators import Equation, values_only
 from heatnets.problem import Problem
 from heatnets.refine import Ending, Round, kinds, network, no_time
-from heatnets.regions import Point, Region
+from heatnets.regions import Region
 from heatnets.settings import Growth
 from heatnets.solution import Solution
 from heatnets.tiles import Workshop
@@ -44,7 +44,8 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         notes.warn("`time_degree` and `rcond` play no part in training on mild rows", 5)
     shop.require(8 * (4 * _ROWS * 6 * _FEATURES + 4 * _ROWS * problem.dim), "the first round", "")
     data = values_only(problem)
-    judged = _points(problem, problem.region, _JUDGES, settings.seed, "mild judges")
+    asked = _points(problem, problem.region, _JUDGES, settings.seed, "mild judges")
+    factor = np.broadcast_to(problem.amplitude(asked[0]), (_JUDGES,))  # from v to u
     halves = np.zeros((2, _JUDGES))  # two independent estimates of u there, from more samples in each round
     history: list[Round] = []
     best: tuple[float, list[Feature], np.ndarray, bool | None, dict[str, Any]] | None = None
@@ -61,11 +62,13 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             weights, ridge, freedom = least_squares.near(A, sample, prior, start if np.any(start) else None)
         with clock.phase("check"):
             # As many samples again as before (in the first round, some): the average is over all of them.
-            fresh = [_samples(problem, judged, _BATCHES * growth, settings.seed, shop, f"{label}, half {h}")[0] for h in (0, 1)]
+            fresh = [
+                factor * _samples(problem, asked, _BATCHES * growth, settings.seed, shop, f"{label}, half {h}")[0] for h in (0, 1)
+            ]
             share = growth / (2 * growth - 1)
             halves = (1 - share) * halves + share * np.stack(fresh)
             scale = error_equation.rms(halves.mean(axis=0)) or 1.0
-            value = _values(data, blocks, judged, shop, label) @ weights
+            value = factor * (_values(data, blocks, asked, shop, label) @ weights)
             error = error_equation.mean_square((halves - value).T).root / scale
             bound = intervals.relative((halves - value).T, value, np.zeros(_JUDGES), 0.98)
             met = None if settings.tol is None else not bound.reasons and bound.high <= settings.tol
@@ -125,8 +128,7 @@ def _values(data: Equation, blocks: list[Feature], points: Points, shop: Worksho
 
 def _points(problem: Problem, region: Region, count: int, seed: int, stream: str) -> Points:
     """Points of (0, T] x region; of t = T for a `Point`, as the region says nothing of other times."""
-    t, x = uniform(region, problem.horizon, count, problem.dim, streams.generator(seed, stream))
-    return (np.full(count, problem.horizon) if isinstance(region, Point) else t), x
+    return judged(region, problem.horizon, count, problem.dim, streams.generator(seed, stream))
 
 
 def _features(problem: Problem, settings: Growth, size: int) -> tuple[list[Feature], np.ndarray, np.ndarray]:

@@ -127,8 +127,11 @@ def transformed(
         )
     if positive("shortest_lag", shortest_lag, "It is a fraction of t.") >= 1:
         raise InputError(f"`shortest_lag` must be below 1, a fraction of t; got {shortest_lag:g}.")
-    times, places, _ = problem.points(t, x, positive_time=True)
-    reach = np.max(np.abs(places)) + 6 * np.sqrt(2 * problem.diffusion * np.max(times))
+    plain = problem.plain
+    if plain.scatter.scalar is None:
+        raise InputError("`transformed` needs a scalar diffusion. Use montecarlo.importance.")
+    times, places = problem.frame.inward(*problem.points(t, x, positive_time=True)[:2])
+    reach = np.max(np.abs(places)) + 6 * np.sqrt(2 * plain.scatter.scalar * np.max(times))
     A = max(5.0, float(reach)) if half_width is None else positive("half_width", half_width, "It is A in [-A, A]^d.")
     shop = workshop(device, memory, progress)
     context = (jnp.asarray(A), jnp.asarray(shortest_lag))
@@ -155,8 +158,10 @@ def _run(
     samples = count("samples", samples, 2, "A standard error needs at least two.")
     level = fraction("confidence", confidence)
     times, places, single = problem.points(t, x)
+    scale = problem.frame.amplitude(times)
+    times, places = problem.frame.inward(times, places)
     with jax.default_device(shop.device):
-        equation = values_only(problem)
+        equation = values_only(problem.plain)
         context = (equation, streams.key(streams.check_seed(seed), stream), *extra)
         points = (np.arange(len(times)), times, places)
         total, square, force = contract(
@@ -174,7 +179,7 @@ def _run(
     half = error * scipy.special.stdtrit(samples - 1, 0.5 * (1 + level))
     bias = float(extra[1]) * times * force / samples if len(extra) and problem.dim > 1 else np.zeros_like(times)
     fields = (base + mean, error, base + mean - half, base + mean + half, np.asarray(bias))
-    value, error, low, high, bias = (f[0] if single else f for f in fields)
+    value, error, low, high, bias = (scale[0] * f[0] if single else scale * f for f in fields)
     return Estimate(value, error, low, high, samples, level, bias)
 
 
@@ -194,6 +199,7 @@ def _importance_sample(equation: Equation, key: Array, t: Array, x: Array, signs
     """u0 + t F at random ends of paths, averaged over the signs of the noise."""
     first, second, third = jax.random.split(key, 3)
     eta, xi, r = jax.random.normal(first, x.shape), jax.random.normal(second, x.shape), jax.random.uniform(third)
+    eta, xi = equation.scatter.shape(eta), equation.scatter.shape(xi)
     one = [
         equation.initial(equation.flow(t, x, s * eta)) + t * equation.forcing(r * t, equation.flow((1 - r) * t, x, s * xi))
         for s in signs
@@ -226,16 +232,16 @@ def _transformed_terms(context: Any, samples: Array, weights: Array, index: Arra
         first, second, third, fourth, fifth = jax.random.split(jax.random.fold_in(key, j), 5)
         y = jax.random.uniform(first, (d,), minval=-A, maxval=A)
         weight = jnp.exp(log_box - 0.5 * d * jnp.log(jnp.pi) - jnp.sum(y**2))
-        value = weight * equation.initial(equation.flow(t, x, jnp.sqrt(2.0) * y))
+        value = weight * equation.initial(equation.flow(t, x, equation.scatter.shape(jnp.sqrt(2.0) * y)))
         if equation.source is None:
             return value, jnp.zeros(())
         z = jax.random.uniform(second, (d,), minval=-A, maxval=A)
         lag = lags.at(jax.random.uniform(third))
-        log_c = jnp.log(lags.length) + log_box + log_kernel_constant(d, equation.diffusion)
+        log_c = jnp.log(lags.length) + log_box + log_kernel_constant(d, equation.scatter.scalar)
         kernel = KernelSource(z, lag, log_c).value(equation, t, x)
         # What the cut leaves out is the mean of F over lags below the shortest, times that lag.
         short = shortest * t * jax.random.uniform(fourth)
-        cut = equation.forcing(t - short, equation.flow(short, x, jax.random.normal(fifth, (d,))))
+        cut = equation.forcing(t - short, equation.flow(short, x, equation.scatter.shape(jax.random.normal(fifth, (d,)))))
         return value + kernel, jnp.abs(cut)
 
     return _moments(sample, samples, weights, _centre(equation, t, x))

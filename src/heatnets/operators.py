@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from heatnets import streams
 from heatnets.derivatives import Differentiable, choose
+from heatnets.diffusions import Diffusion
 from heatnets.problem import Problem
-from heatnets.transitions import HeatFlow
 
 
 class Equation(eqx.Module):
-    """u_t - D Δu = F, u(0, ·) = u0, as arrays and functions that JAX can carry: D is traced, functions are static."""
+    """u_t - tr(A D²u) = F, u(0, ·) = u0, as arrays and functions that JAX can carry: A is traced, functions are static."""
 
-    diffusion: Float[Array, ""]
+    scatter: Diffusion
     initial: Differentiable
     source: Differentiable | None
 
-    @property
-    def flow(self) -> HeatFlow:
-        return HeatFlow(self.diffusion)
-
-    def residual(self, time_derivative: Float[Array, ""], laplacian: Float[Array, ""]) -> Float[Array, ""]:
-        """(∂_t - D Δ) φ from the two derivatives of φ."""
-        return time_derivative - self.diffusion * laplacian
+    def flow(self, t: Float[Array, ""], x: Float[Array, "dim"], noise: Float[Array, "dim"]) -> Float[Array, "dim"]:
+        """Where a path from x is after a time: x + √(2t) Sη, A = S Sᵀ, η ~ N(0, I); `noise` is Sη."""
+        return x + jnp.sqrt(2 * t) * noise
 
     def forcing(self, t: Float[Array, ""], x: Float[Array, "dim"]) -> Float[Array, ""]:
         """F(t, x), zero where there is no source."""
@@ -43,19 +40,26 @@ class Equation(eqx.Module):
 
 def values_only(problem: Problem) -> Equation:
     """The problem's equation where only values of its data are needed."""
-    source = None if problem.source is None else Differentiable(problem.source, "none")
-    return Equation(jnp.asarray(problem.diffusion), Differentiable(problem.initial, "none"), source)
+    scatter = _on_device(problem)
+    source = None if problem.source is None else Differentiable(problem.source, "none", scatter)
+    return Equation(scatter, Differentiable(problem.initial, "none", scatter), source)
 
 
 def equation(problem: Problem, seed: int) -> tuple[Equation, dict[str, list[str]]]:
     """The problem's equation with a checked way to each Laplacian, and the rungs that did not serve, with reasons."""
     rng = streams.generator(seed, "laplacian check")
-    places = problem.region.sample(rng, 3, problem.dim) + 0.01 * rng.standard_normal((3, problem.dim))
-    times = rng.uniform(0.25, 0.75, 3) * problem.horizon
-    initial, why_initial = choose("initial", problem.initial, *((x,) for x in places))
+    places = problem.region.sample(rng, 3, problem.dim)
+    away = 0.01 * rng.standard_normal((3, problem.dim))
+    times, places = problem.region.at(rng.uniform(0.25, 0.75, 3), problem.horizon, places)
+    places, scatter = places + away, _on_device(problem)
+    initial, why_initial = choose("initial", problem.initial, *((x,) for x in places), scatter=scatter)
     source: Differentiable | None = None
     why_source: list[str] = []
     if problem.source is not None:
-        source, why_source = choose("source", problem.source, *zip(times, places, strict=True))
+        source, why_source = choose("source", problem.source, *zip(times, places, strict=True), scatter=scatter)
     skipped = {name: why for name, why in (("initial", why_initial), ("source", why_source)) if why}
-    return Equation(jnp.asarray(problem.diffusion), initial, source), skipped
+    return Equation(scatter, initial, source), skipped
+
+
+def _on_device(problem: Problem) -> Diffusion:
+    return jax.tree.map(jnp.asarray, problem.scatter)

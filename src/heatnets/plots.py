@@ -120,4 +120,11 @@ def _reach(solution: Solution) -> np.ndarray:
     if isinstance(region, Box):
         return np.broadcast_to((region.high - region.low) / 2, (solution.problem.dim,))
     spread = region.sample(np.random.default_rng(0), 256, solution.problem.dim).std(axis=0)
-    return np.where(spread > 0, 2 * spread, np.sqrt(2 * solution.problem.diffusion * solution.problem.horizon))
+    return np.where(spread > 0, 2 * spread, np.sqrt(2 * solution.problem.horizon) * _scatter(solution))
+
+
+def _scatter(solution: Solution) -> np.ndarray:
+    """√A_ii in the user's coordinates."""
+    problem = solution.problem
+    slope = problem.frame.slope(np.zeros(1), _middle(solution)[None])[0]
+    return problem.plain.scatter.deviations / slope

@@ -1,49 +1,63 @@
-"""The mathematics of a problem: u_t = D Δu + F(t, x) on R^d, u(0, x) = u0(x), 0 <= t <= T. Nothing numerical."""
+"""The mathematics of a problem: u_t = div(A ∇u) + b·∇u + c u + F(t, x) on R^d, u(0, x) = u0(x), 0 <= t <= T. Nothing numerical."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from heatnets import streams
+from heatnets.diffusions import Diffusion
 from heatnets.errors import InputError, Notes, count, describe, positive
+from heatnets.frames import Backward, Frame, Framed, Growing, force, start
 from heatnets.function import Function, checked, probe
 from heatnets.precision import in_double
+from heatnets.processes import Brownian, Process, vector
 from heatnets.regions import Box, Region
 
 _PROBE_COORDINATES = 2**22  # 256 probe points up to d = 16,384, fewer beyond, 32 at least
 
 
 class Problem:
-    """A parabolic problem `u_t = D Δu + F(t, x)`, `u(0, x) = u0(x)` on all of R^d, for 0 <= t <= T.
+    """A linear parabolic problem `u_t = div(A ∇u) + b·∇u + c u + F(t, x)`, `u(0, x) = u0(x)` on all of R^d, for 0 <= t <= T.
 
     Args:
         dim: number of space coordinates d >= 1.
         horizon: the final time T > 0.
         initial: u0, a function of x (shape (dim,), also for dim = 1) that returns a scalar; or `hn.Function`.
         source: F, a function of (t, x) that returns a scalar; None for F = 0.
-        diffusion: D > 0 in `u_t = D Δu`, with no hidden one half.
+        diffusion: A, with no hidden one half: D > 0 for D Δu, one number per coordinate, a symmetric positive definite matrix,
+            `hn.Factor(S)` for S Sᵀ, or `hn.LowRank(diag, U)` for diag + U Uᵀ.
         region: where the answer is wanted: `hn.Box`, `hn.Point` or `hn.Normal`.
         exact: the solution u(t, x) where it is known; only ever used to measure.
+        drift: b, one number or one per coordinate.
+        reaction: c, one number; -r for discounting at the rate r.
+        terminal: g in place of `initial`, for `u_t + div(A ∇u) + b·∇u + c u + F = 0`, `u(T, x) = g(x)`: every time stays your own.
+        process: `hn.GeometricBrownian` or `hn.OrnsteinUhlenbeck` in place of `diffusion` and `drift`.
 
     Everything is checked here: functions are traced once and evaluated at up to 512 points of the region and of
     the paths that leave it. Raises `InputError` with what was wanted, what came and what to do.
 
     >>> import jax.numpy as jnp, heatnets as hn
     >>> hn.Problem(dim=3, horizon=0.5, initial=lambda x: jnp.sum(jnp.sin(x)))
-    Problem(dim=3, horizon=0.5, diffusion=1.0, region=Box(-1, 1), source=None)
+    Problem(dim=3, horizon=0.5, diffusion=1, region=Box(-1, 1), source=None)
     """
 
     dim: int
     horizon: float
-    initial: Function
+    initial: Function  # u0, or the terminal condition
+    given: str  # which of the two, by the name of its argument
     source: Function | None
-    diffusion: float
+    diffusion: Any  # as given
     region: Region
     exact: Function | None
-    starts_at_zero: bool  # u0 = 0 at every probe point
+    process: Process
+    reaction: float
+    backward: bool  # a terminal-value problem
+    frame: Frame  # from the user's times, places and values to those of `plain`
+    scatter: Diffusion  # A of `plain`
     warnings: tuple[str, ...]
 
     @in_double
@@ -51,54 +65,113 @@ class Problem:
         self,
         dim: int,
         horizon: float,
-        initial: Callable[..., Any],
+        initial: Callable[..., Any] | None = None,
         source: Callable[..., Any] | None = None,
-        diffusion: float = 1.0,
+        diffusion: Any = None,
         region: Region | None = None,
         exact: Callable[..., Any] | None = None,
+        *,
+        drift: Any = None,
+        reaction: float = 0.0,
+        terminal: Callable[..., Any] | None = None,
+        process: Process | None = None,
     ) -> None:
         notes = Notes()
         self.dim = count("dim", dim, 1, "It is the number of space coordinates.")
         self.horizon = positive("horizon", horizon, "It is the final time T.")
-        self.diffusion = positive("diffusion", diffusion, "It is D in u_t = D Δu; vectors and matrices are not supported yet.")
+        self.backward = terminal is not None
+        if (initial is None) == (terminal is None):
+            came = "both" if self.backward else "neither"
+            raise InputError(f"a problem needs `initial` (u at t = 0) or `terminal` (u at t = horizon); got {came}.")
+        if process is not None and not isinstance(process, Process):
+            raise InputError(
+                f"`process` must be hn.GeometricBrownian(...) or hn.OrnsteinUhlenbeck(...); got {describe(process)}. "
+                "Constant coefficients are given as `diffusion` and `drift`."
+            )
+        if process is not None and (diffusion is not None or drift is not None):
+            raise InputError(
+                "`process` says how paths move and scatter: leave `diffusion` and `drift` out, or give them to the process."
+            )
+        self.diffusion = 1.0 if diffusion is None and process is None else diffusion
+        self.process = Brownian(self.diffusion, drift) if process is None else process
+        self.reaction = _reaction(reaction)
+        self.scatter, changes = self.process.law(self.dim)
+        before = (*((Backward(self.horizon),) if self.backward else ()), *((Growing(self.reaction),) if self.reaction else ()))
+        self.frame = Frame((*before, *changes))
         self.region = Box(-1.0, 1.0) if region is None else region
         if not isinstance(self.region, Region):
             raise InputError(f"`region` must be hn.Box, hn.Point or hn.Normal; got {describe(region)}. Write hn.Box(-1.0, 1.0).")
         self.region.check(self.dim, "region")
-        self.initial = checked("initial", initial, ("x",), self.dim, notes)
+        if self.process.positive and np.any(self.region.sample(streams.generator(0, "signs"), 256, self.dim) <= 0):
+            raise InputError(
+                f"`region` must lie in positive coordinates, where a geometric Brownian motion lives; got {self.region}. "
+                "For example hn.Point(spot), or hn.Box(0.8 * spot, 1.2 * spot)."
+            )
+        self.given = "terminal" if self.backward else "initial"
+        self.initial = checked(self.given, terminal if self.backward else initial, ("x",), self.dim, notes)
         self.source = None if source is None else checked("source", source, ("t", "x"), self.dim, notes)
         self.exact = None if exact is None else checked("exact", exact, ("t", "x"), self.dim, notes)
-        self._probe(notes)
+        self.starts_at_zero = self._probe(notes)
         self.warnings = tuple(notes.texts)
         self._done = True
 
+    @cached_property
+    def plain(self) -> Problem:
+        """The same problem in coordinates that leave `v_s = div(A ∇v) + F`: what is solved. Itself, where nothing is to change."""
+        if not self.frame.changes:
+            return self
+        with_values = object.__new__(Problem)
+        s, _ = self.frame.inward(np.asarray(0.0 if self.backward else self.horizon), np.ones(self.dim))
+        fields: dict[str, Any] = {
+            "dim": self.dim, "horizon": float(s), "initial": start(self.initial, self.frame),
+            "source": None if self.source is None else force(self.source, self.frame), "diffusion": self.scatter,
+            "region": self.framed(self.region), "given": self.given, "exact": None, "process": Brownian(self.scatter), "reaction": 0.0, "backward": False,
+            "frame": Frame(), "scatter": self.scatter, "starts_at_zero": self.starts_at_zero, "warnings": self.warnings,
+            "_outside": self.frame, "_done": True,
+        }  # fmt: skip
+        with_values.__dict__.update(fields)
+        return with_values
+
+    def framed(self, region: Region) -> Region:
+        """A region of the user's as `plain` sees it."""
+        return Framed(region, self.frame, self.horizon, self.backward) if self.frame.changes else region
+
+    def amplitude(self, s: np.ndarray) -> np.ndarray:
+        """What a plain problem's values are multiplied by at its time s, to give the user's; 1 where they are the user's."""
+        outside: Frame | None = self.__dict__.get("_outside")
+        return np.ones_like(s) if outside is None else outside.amplitude(outside.clock_back(s))
+
     def __setattr__(self, name: str, value: Any) -> None:
-        if getattr(self, "_done", False):
+        if self.__dict__.get("_done", False):
             raise AttributeError(f"a Problem does not change: make a new one with another `{name}`.")
         super().__setattr__(name, value)
 
-    def _probe(self, notes: Notes) -> None:
+    def _probe(self, notes: Notes) -> bool:
+        """Refuse functions that are not finite where paths lead; return whether u0 is zero at every probe point."""
         rng = streams.generator(0, "probe")
         n = max(32, min(256, _PROBE_COORDINATES // self.dim))
         x = self.region.sample(rng, n, self.dim)
-        t = self.horizon * rng.random(n)
-        spread = np.sqrt(2 * self.diffusion * self.horizon) * rng.standard_normal(x.shape)
-        paths = np.concatenate([x, x + spread])
+        fraction = rng.random(n)
+        noise = self.scatter.shape(rng.standard_normal(x.shape))
+        t = self.horizon * (1 - fraction if self.backward else fraction)
+        s, y = self.frame.inward(np.full(n, 0.0 if self.backward else self.horizon), x)
+        ends = self.frame.outward(np.zeros(n), y + np.sqrt(2 * s)[:, None] * noise)[1]
+        paths = np.concatenate([x, ends])
         times = np.concatenate([t, t])
-        initial = probe("initial", self.initial, (paths,), "in the region and along the paths that leave it")
+        initial = probe(self.given, self.initial, (paths,), "in the region and along the paths that leave it")
         if not np.any(initial):  # what is zero everywhere gets no features: look at many more places before saying so
             many = self.region.sample(rng, max(64, min(8192, 8 * _PROBE_COORDINATES // self.dim)), self.dim)
-            initial = np.append(initial, probe("initial", self.initial, (many,), "in the region"))
-        self.starts_at_zero = not np.any(initial)
+            initial = np.append(initial, probe(self.given, self.initial, (many,), "in the region"))
         if self.source is not None:
             probe("source", self.source, (times, paths), "in the region and along the paths that leave it")
         if self.exact is not None:
-            start = probe("exact", self.exact, (0.0 * t, x), "in the region")
-            gap = np.max(np.abs(start - initial[:n]))
-            if gap > 1e-6 * np.max(np.abs(start)):
+            begin = probe("exact", self.exact, (np.full(n, self.horizon if self.backward else 0.0), x), "in the region")
+            gap = np.max(np.abs(begin - initial[:n]))
+            if gap > 1e-6 * max(np.max(np.abs(begin)), np.max(np.abs(initial[: 2 * n]))):
                 notes.warn(
-                    f"`exact` at t = 0 differs from `initial` by up to {gap:.2g}: errors measured against it will mislead."
+                    f"`exact` at t = {self.horizon if self.backward else 0:g} differs from `{self.given}` by up to {gap:.2g}: errors measured against it will mislead."
                 )
+        return not np.any(initial)
 
     def points(self, t: Any, x: Any, *, positive_time: bool = False) -> tuple[np.ndarray, np.ndarray, bool]:
         """Times and points as arrays of shape (n,) and (n, dim), and whether a single point was asked for."""
@@ -117,25 +190,34 @@ class Problem:
             )
         if places.size == 0 or times.size == 0:
             raise InputError(f"`x` holds no points: shape {places.shape}, with t of shape {times.shape}.")
-        outside = (times <= 0 if positive_time else times < 0) | (
-            times > self.horizon * (1 + 1e-6)
-        )  # float32 times round upwards
+        T, first = self.horizon, self.horizon if self.backward else 0.0  # the time at which u is given
+        outside = (times < 0) | (times > T * (1 + 1e-6)) | ((times == first) & positive_time)  # float32 times round upwards
         if np.any(outside):
-            interval = f"{'(' if positive_time else '['}0, {self.horizon:g}]"
+            left, right = "(" if positive_time and not self.backward else "[", ")" if positive_time and self.backward else "]"
             worst = np.atleast_1d(times)[np.atleast_1d(outside)][0]
-            why = "There the derivative in time is singular." if worst == 0 else "The problem was posed up to `horizon`."
-            raise InputError(f"`t` must lie in {interval}; got {worst:g}. {why}")
-        times = np.minimum(times, self.horizon)
+            why = "There the derivative in time is singular." if worst == first else "The problem was posed up to `horizon`."
+            raise InputError(f"`t` must lie in {left}0, {T:g}{right}; got {worst:g}. {why}")
+        if self.process.positive and not np.all(places > 0):
+            raise InputError("`x` must be positive, where a geometric Brownian motion lives; some coordinates are not.")
+        times = np.minimum(times, T)
         single = times.ndim == 0 and places.ndim == 1
         n = max(times.size, len(np.atleast_2d(places)))
         return np.broadcast_to(times, (n,)), np.broadcast_to(places, (n, self.dim)), single
 
     def __repr__(self) -> str:
         source = "given" if self.source is not None else None
-        return (
-            f"Problem(dim={self.dim}, horizon={self.horizon:g}, diffusion={self.diffusion}, "
-            f"region={self.region}, source={source})"
-        )
+        more = (f", reaction={self.reaction:g}" if self.reaction else "") + (", terminal=given" if self.backward else "")
+        return f"Problem(dim={self.dim}, horizon={self.horizon:g}, {self.process}, region={self.region}, source={source}{more})"
+
+
+def _reaction(value: Any) -> float:
+    if callable(value):
+        raise InputError("`reaction` must be one number; got a function. Variable coefficients are not supported yet.")
+    return float(vector("reaction", value, 1)[0]) if np.ndim(value) == 0 else _refused(value)
+
+
+def _refused(value: Any) -> float:
+    raise InputError(f"`reaction` must be one number, c in c u; got {describe(value)}.")
 
 
 def _floats(name: str, value: Any) -> np.ndarray:

@@ -92,7 +92,7 @@ class Dictionary:
         p, s, strip = self.problem, self.settings, self.grain.strip
         place = PLACEMENTS[s.collocation]
         generators = [streams.generator(s.seed, f"rows {i}") for i in range(first // strip, last // strip)]
-        pieces = [place(s.train_region, p.horizon, strip, p.dim, rng, p.diffusion) for rng in generators]
+        pieces = [place(s.train_region, p.horizon, strip, p.dim, rng, p.scatter) for rng in generators]
         t, x = zip(*pieces, strict=True)
         return np.concatenate(t), np.concatenate(x)
 
@@ -289,7 +289,7 @@ def _grain(problem: Problem, settings: Growth, data: Equation, shop: Workshop, n
         return Grain()
     if rate > 2e-3:
         notes.warn(
-            f"`initial` or `source` with derivatives takes {1e3 * rate:.2g} ms per feature and point: the solve starts small. "
+            f"`{problem.given}` or `source` with derivatives takes {1e3 * rate:.2g} ms per feature and point: the solve starts small. "
             "Give the Laplacian in closed form: hn.Function(f, laplacian=g).",
             stacklevel=6,
         )

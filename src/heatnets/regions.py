@@ -21,6 +21,12 @@ class Region(abc.ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(_short(value) for value in vars(self).values())})"
 
+    single: bool = False  # one point, judged at the end of the time interval
+
+    def at(self, fraction: np.ndarray, horizon: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Times and places of points x of the region when a fraction of the time has passed."""
+        return horizon * fraction, x
+
     @property
     @abc.abstractmethod
     def centre(self) -> np.ndarray:
@@ -66,6 +72,7 @@ class Point(Region):
     """The single point x."""
 
     x: Any
+    single = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "x", _numbers("Point", "x", self.x))

@@ -8,7 +8,7 @@ from typing import Any
 from heatnets import collocation, directions, features, least_squares, streams
 from heatnets.errors import InputError, choice, count, describe, fraction, pair, positive
 from heatnets.problem import Problem
-from heatnets.regions import Point, Region
+from heatnets.regions import Region
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ def settings(
     if grows and placement == "grid":
         raise InputError('`collocation="grid"` needs a size: a grid does not grow. Give `features`, or use collocation="paths".')
     region = problem.region if train_region is None else train_region
-    _check_region(region, problem.dim, placement)
+    _check_region(region, problem, placement)
+    region = problem.framed(region)
     if rcond is not None and solver == "cholesky":
         raise InputError(
             '`rcond` has no meaning with solver="cholesky", where the ridge does the cutting. Use solver="svd" or "pinv", or ridge=.'
@@ -187,19 +188,23 @@ def settings(
     )
 
 
-def _check_region(region: Any, dim: int, placement: str) -> None:
+def _check_region(region: Any, problem: Problem, placement: str) -> None:
     if not isinstance(region, Region):
         raise InputError(
             f'`train_region` must be hn.Box or hn.Normal (hn.Point with collocation="paths"); got {describe(region)}.'
         )
-    region.check(dim, "train_region")
-    if isinstance(region, Point) and placement != "paths":
+    region.check(problem.dim, "train_region")
+    if region.single and placement != "paths":
         raise InputError(
             "`train_region` must have a volume to place rows in; got a Point. Surround the point: train_region=hn.Box(x - 1, x + 1), "
             'or take collocation="paths".'
         )
     if placement == "grid":
-        _check_grid(region, dim)
+        _check_grid(region, problem.dim)
+        if problem.frame.changes:
+            raise InputError(
+                '`collocation="grid"` is for initial-value problems without drift and reaction. Use collocation="uniform".'
+            )
 
 
 def _nonnegative(name: str, value: Any) -> float:

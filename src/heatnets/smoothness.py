@@ -36,14 +36,14 @@ def kinks(problem: Problem, seed: int, shop: Workshop, points: tuple[np.ndarray,
     ends: list[tuple[np.ndarray, np.ndarray]] = []
     for _ in range(2):
         if points is None:
-            t, x = np.full(n, problem.horizon), problem.region.sample(rng, n, problem.dim)
+            t, x = problem.region.at(np.ones(n), problem.horizon, problem.region.sample(rng, n, problem.dim))
         else:
             chosen = rng.integers(len(points[0]), size=n)
             t, x = points[0][chosen], points[1][chosen]
-        spread = np.sqrt(2 * problem.diffusion * t * rng.random(n))[:, None]
-        ends.append((t * rng.random(n), x + spread * rng.standard_normal(x.shape)))
+        spread = np.sqrt(2 * t * rng.random(n))[:, None]
+        ends.append((t * rng.random(n), x + spread * problem.scatter.shape(rng.standard_normal(x.shape))))
     (t0, x0), (t1, x1) = ends
-    found = {"initial": _share(problem.initial, (x0,), (x1,), shop)}
+    found = {problem.given: _share(problem.initial, (x0,), (x1,), shop)}
     if problem.source is not None:
         found["source"] = _share(problem.source, (t0, x0), (t1, x1), shop)
     return {name: share for name, share in found.items() if share > (_NEGLIGIBLE if points is None else 0.0)}
@@ -53,9 +53,9 @@ def seen(problem: Problem, seed: int, shop: Workshop) -> float:
     """The share of sampled places, in the region and at the ends of paths from it, where `initial` or `source` is not zero."""
     rng = streams.generator(seed, "seen")
     n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
-    x = problem.region.sample(rng, n, problem.dim)
+    _, x = problem.region.at(np.ones(n), problem.horizon, problem.region.sample(rng, n, problem.dim))
     lag = problem.horizon * rng.random(n)
-    x = x + np.sqrt(2 * problem.diffusion * lag)[:, None] * rng.standard_normal(x.shape)
+    x = x + np.sqrt(2 * lag)[:, None] * problem.scatter.shape(rng.standard_normal(x.shape))
     there = evaluate(_nonzero, (problem.initial, problem.source), (problem.horizon - lag, x), 4 * problem.dim, shop)
     return float(np.mean(there))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +24,22 @@ from heatnets.explain import Explanation, explain
 from heatnets.features import Feature, KernelSource, MovedSource
 from heatnets.function import place
 from heatnets.operators import Equation, equation
-from heatnets.precision import in_double
+from heatnets.precision import EPS, in_double
 from heatnets.problem import Problem
 from heatnets.tiles import Progress, Workshop, contract, evaluate, workshop
+
+
+class Seen(NamedTuple):
+    """Points (t, x) of the user's, where the plain problem has them (s, y), and what turns its values, slopes and residuals into the user's."""
+
+    t: np.ndarray
+    x: np.ndarray
+    s: np.ndarray
+    y: np.ndarray
+    amplitude: np.ndarray  # (n,)
+    slope: np.ndarray  # (n, dim) or (n, 1)
+    rate: np.ndarray  # (n,)
+    single: bool
 
 
 class Solution:
@@ -48,7 +62,7 @@ class Solution:
         shop: Workshop,
         stats: dict[str, Any],
     ) -> None:
-        self.problem, self.stats = problem, MappingProxyType(stats)
+        self.problem, self._plain, self.stats = problem, problem, MappingProxyType(stats)
         self._equation, self._shop = equation, shop
         sizes = [len(block.start) for block in blocks]
         degree = stats["time_degree"]
@@ -57,24 +71,50 @@ class Solution:
         units = problem.horizon ** np.arange(degree + 1.0)  # weights belong to (t/T)^k
         self._blocks = [(block, jax.device_put(w / units, shop.device)) for block, w in zip(blocks, parts, strict=True) if len(w)]
 
+    def of(self, problem: Problem) -> Solution:
+        """This solution of `problem.plain` as one of the problem itself, in the user's times, places and values."""
+        other = copy(self)
+        other.problem = problem
+        return other
+
     @in_double
     def __call__(self, t: Any, x: Any) -> np.ndarray:
         """ũ(t, x)."""
-        return self._contract(_value_terms, *self.problem.points(t, x), floats=4 * self.problem.dim)
+        seen = self._see(t, x)
+        value = seen.amplitude * self._contract(_value_terms, seen, floats=4 * self.problem.dim)
+        return value[0] if seen.single else value
 
     @in_double
     def gradient(self, t: Any, x: Any) -> np.ndarray:
         """∇ũ(t, x), of shape (dim,) or (n, dim)."""
-        return self._contract(_gradient_terms, *self.problem.points(t, x), floats=8 * self.problem.dim)
+        seen = self._see(t, x)
+        slope = seen.slope * self._contract(_gradient_terms, seen, floats=8 * self.problem.dim)
+        return slope[0] if seen.single else slope
 
     @in_double
     def residual(self, t: Any, x: Any) -> np.ndarray:
-        """R = F - (∂_t - D Δ) ũ at (t, x), t > 0: what is missing in the equation."""
-        times, places, single = self.problem.points(t, x, positive_time=True)
-        left = self._contract(_residual_terms, times, places, single, floats=self._equation.workspace(self.problem.dim))
+        """What is missing in the equation at (t, x), t > 0 (t < T for a terminal-value problem): R = F - (∂_t - div A ∇ - b·∇ - c) ũ."""
+        seen = self._see(t, x, positive_time=True)
+        left = self._contract(
+            _residual_terms, seen, floats=self._differentiable.workspace(self.problem.dim), equation=self._differentiable
+        )
         with jax.default_device(self._shop.device):
-            right = forcing(self._equation, (times, places), self._shop)
-        return (right[0] if single else right) - left
+            missing = seen.amplitude * seen.rate * (forcing(self._equation, (seen.s, seen.y), self._shop) - left)
+        return missing[0] if seen.single else missing
+
+    def _see(self, t: Any, x: Any, positive_time: bool = False) -> Seen:
+        times, places, single = self.problem.points(t, x, positive_time=positive_time)
+        frame = self.problem.frame
+        amplitude = frame.amplitude(times)
+        return Seen(
+            times,
+            places,
+            *frame.inward(times, places),
+            amplitude,
+            amplitude[:, None] * frame.slope(times, places),
+            frame.rate(times),
+            single,
+        )
 
     @in_double
     def certify(
@@ -112,8 +152,8 @@ class Solution:
         >>> bool(sure.certified and sure.low < hn.exact_values(u.problem, 0.5, [0.3] * 5) < sure.high)
         True
         """
-        points = self.problem.points(t, x)
-        return self._certified(certificate.certify, points, samples, confidence, seed, halfwidth, progress)
+        seen = self._see(t, x)
+        return self._certified(certificate.certify, seen, seen.amplitude, samples, confidence, seed, halfwidth, progress)
 
     @in_double
     def certify_gradient(
@@ -132,20 +172,21 @@ class Solution:
         As `certify`, with fields of shape (dim,) or (n, dim); `certified`, `reasons` and `samples` are of a point. Where the data are smooth the
         error equation is differentiated (samples of the residual's gradient); where they have kinks or jumps, a weight takes the place of the derivative.
         """
-        points = self.problem.points(t, x, positive_time=True)
-        return self._certified(certificate.certify_gradient, points, samples, confidence, seed, halfwidth, progress)
+        seen = self._see(t, x, positive_time=True)
+        return self._certified(certificate.certify_gradient, seen, seen.slope, samples, confidence, seed, halfwidth, progress)
 
     def _certified(
         self,
         how: Callable[..., Certificate],
-        points: tuple[np.ndarray, np.ndarray, bool],
+        seen: Seen,
+        unit: np.ndarray,
         samples: Any,
         confidence: Any,
         seed: Any,
         halfwidth: Any,
         progress: Any,
     ) -> Certificate:
-        """Certificates of values or of gradients, their arguments checked."""
+        """Certificates of values or of gradients, their arguments checked; `unit` is what makes the user's of the plain problem's."""
         samples = count("samples", samples, 4, "They come in pairs, and an interval needs some: 4096 by default.")
         level = fraction("confidence", confidence)
         wanted = (
@@ -153,12 +194,13 @@ class Solution:
             if halfwidth is None
             else positive("halfwidth", halfwidth, "It is in units of u, for a gradient over those of x.")
         )
-        times, places, single = points
         found = how(
-            self.problem, self._network(), times, places, samples=samples, confidence=level, seed=streams.check_seed(seed),
-            halfwidth=wanted, smooth=self._smooth_from(times, places), tell=self._teller(progress),
+            self._plain, self._network(), seen.s, seen.y, samples=samples, confidence=level, seed=streams.check_seed(seed),
+            halfwidth=wanted, smooth=self._smooth_from(seen.s, seen.y), tell=self._teller(progress), unit=unit,
         )  # fmt: skip
-        return found.first() if single else found
+        if self.problem.frame.changes:
+            found = found.widened(4 * EPS)  # exponentials and logarithms on the way to plain coordinates and back
+        return found.first() if seen.single else found
 
     @in_double
     def error(self, *, points: int = 512, samples: int = 8, confidence: float = 0.95, seed: int = 0) -> RegionError:
@@ -179,7 +221,7 @@ class Solution:
         points = count("points", points, 16, "A mean over the region needs some.")
         samples = count("samples", samples, 4, "They come in pairs, and two independent ones are multiplied.")
         return certificate.region_error(
-            self.problem, self._network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
+            self._plain, self._network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
             seed=streams.check_seed(seed), smooth=self._smooth,
         )  # fmt: skip
 
@@ -190,16 +232,18 @@ class Solution:
         Print it for a table; `hn.plots.save(hn.plots.explanation(u.explain(t, x)), "why.png")` draws it.
         """
         samples = count("samples", samples, 4, "They come in pairs.")
-        times, places, single = self.problem.points(t, x)
-        if not single:
-            raise InputError(f"`explain` takes one time and one point; got {len(times)}. Call it for each.")
+        seen = self._see(t, x)
+        if not seen.single:
+            raise InputError(f"`explain` takes one time and one point; got {len(seen.t)}. Call it for each.")
         with jax.default_device(self._shop.device):
             terms = {}
             for block, w in self._blocks:
                 kind = "source" if isinstance(getattr(block, "one", block), MovedSource | KernelSource) else "initial"
-                phi = np.asarray(value_rows(self._equation, [block], (times, places), self._quiet, ""))[0]
-                terms[kind] = (np.asarray(w) @ powers(times[0], w.shape[1] - 1)[0], phi)
-        return explain(self.problem, self._network(), terms, float(times[0]), places[0], samples, streams.check_seed(seed))
+                phi = np.asarray(value_rows(self._equation, [block], (seen.s, seen.y), self._quiet, ""))[0]
+                terms[kind] = (np.asarray(w) @ powers(seen.s[0], w.shape[1] - 1)[0], phi)
+        found = explain(self._plain, self._network(), terms, float(seen.s[0]), seen.y[0], samples, streams.check_seed(seed))
+        passed = np.abs(seen.t[0] - self.problem.frame.clock_back(seen.s[0] - found.lags))
+        return found.seen(float(seen.t[0]), seen.x[0], passed, float(seen.amplitude[0]))
 
     @cached_property
     def _smooth(self) -> bool:
@@ -207,12 +251,12 @@ class Solution:
         if self.stats["family"] != "importance":
             return False
         with jax.default_device(self._shop.device):
-            return not smoothness.kinks(self.problem, self.stats["seed"], self._quiet)
+            return not smoothness.kinks(self._plain, self.stats["seed"], self._quiet)
 
     def _smooth_from(self, t: np.ndarray, x: np.ndarray) -> bool:
         """The same on paths from given points, which the region may know nothing of."""
         with jax.default_device(self._shop.device):
-            return self._smooth and not smoothness.kinks(self.problem, self.stats["seed"], self._quiet, (t, x))
+            return self._smooth and not smoothness.kinks(self._plain, self.stats["seed"], self._quiet, (t, x))
 
     def _teller(self, progress: Progress | None) -> Callable[[int, int], None]:
         tell = self._shop.progress if progress is None else workshop(self._shop.device, None, progress).progress
@@ -227,7 +271,7 @@ class Solution:
         """The equation with Laplacians, also where the weights were found without."""
         with jax.default_device(self._shop.device):
             known = "none" not in self._equation.rungs.values()
-            return self._equation if known else equation(self.problem, self.stats["seed"])[0]
+            return self._equation if known else equation(self._plain, self.stats["seed"])[0]
 
     def _network(self) -> Network:
         """This solution as a certificate asks for it."""
@@ -270,16 +314,17 @@ class Solution:
         slope_cost = 6 * sum(len(w) for _, w in self._blocks)  # pairs of features, and a gradient costs about three values
         return Network(value, residual, slope, initial, source, residual_slope, initial_slope, 1 - begun, slope_cost)
 
-    def _contract(self, terms: Callable[..., Any], t: np.ndarray, x: np.ndarray, single: bool, floats: int) -> np.ndarray:
+    def _contract(self, terms: Callable[..., Any], seen: Seen, floats: int, equation: Equation | None = None) -> np.ndarray:
         with jax.default_device(self._shop.device):
-            total = contract(terms, self._blocks, self._equation, (t, x), floats, self._shop, "points")
-        bad = np.flatnonzero(~np.isfinite(total).reshape(len(t), -1).all(axis=1))
+            total = contract(terms, self._blocks, equation or self._equation, (seen.s, seen.y), floats, self._shop, "points")
+        bad = np.flatnonzero(~np.isfinite(total).reshape(len(seen.t), -1).all(axis=1))
         if bad.size:
+            where = place([seen.t[bad[0]], seen.x[bad[0]]])
             raise NumericalError(
-                f"the solution is not finite at {bad.size} of {len(t)} points, for example {place([t[bad[0]], x[bad[0]]])}: "
-                "`initial` or `source`, or a derivative of theirs, is not finite on a path from there."
+                f"the solution is not finite at {bad.size} of {len(seen.t)} points, for example {where}: "
+                "the data, or a derivative of theirs, are not finite on a path from there."
             )
-        return total[0] if single else total
+        return total
 
     def __repr__(self) -> str:
         s = self.stats

@@ -46,7 +46,7 @@ def solve(
     initial_rows: str = "exact",
     initial_weight: float | None = None,
 ) -> Solution:
-    """Solve `u_t = D Δu + F` by a random-feature network of heat kernels and linear least squares.
+    """Solve `u_t = div(A ∇u) + b·∇u + c u + F` by a random-feature network of heat kernels and linear least squares.
 
     Without `features` everything is chosen: the network grows until its estimated error stops falling or the budget is spent
     (docs/choosing.md). With `features` Algorithm 1 of the paper runs once with the options given.
@@ -101,7 +101,7 @@ def solve(
     )  # fmt: skip
     shop = workshop(device, memory, progress)
     with jax.default_device(shop.device):
-        return _solve(problem, chosen, shop, Notes())
+        return _solve(problem.plain, chosen, shop, Notes()).of(problem)
 
 
 def _solve(problem: Problem, chosen: Settings | Growth, shop: Workshop, notes: Notes) -> Solution:
@@ -127,12 +127,12 @@ def _solve(problem: Problem, chosen: Settings | Growth, shop: Workshop, notes: N
     share = smoothness.seen(problem, chosen.seed, shop)
     if 0 < share < 0.01:
         notes.warn(
-            f"`initial` and `source` are zero at all but {100 * share:.2g} % of the places that paths from the region lead to: what is rare is not "
+            f"`{problem.given}` and `source` are zero at all but {100 * share:.2g} % of the places that paths from the region lead to: what is rare is not "
             "resolved, and the estimated error means little. Choose a region that sees the data.",
             4,
         )
     elif share == 0:
-        notes.warn("`initial` and `source` are zero at every place looked at: u = 0 is all that can be said there.", 4)
+        notes.warn(f"`{problem.given}` and `source` are zero at every place looked at: u = 0 is all that can be said there.", 4)
     by_samples = chosen.enforce == "mild" or (rough and chosen.enforce is None)
     return (mild if by_samples else refine).grow(problem, chosen, shop, notes)
 

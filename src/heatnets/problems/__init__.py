@@ -1,4 +1,4 @@
-"""Named problems with exact solutions: `hn.problems.get("oscillating", dim=1000)`."""
+"""Named problems, nearly all with exact solutions: `hn.problems.get("oscillating", dim=1000)`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from heatnets.errors import InputError
+from heatnets.errors import InputError, choice
 from heatnets.problem import Problem
-from heatnets.problems import paper, structures
+from heatnets.problems import coefficients, finance, paper, structures
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
     "forced-sine": paper.forced_sine,
@@ -29,12 +29,24 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {
     "forced-radial": structures.forced_radial,
     "forced-ridge": structures.forced_ridge,
     "forced-network": structures.forced_network,
+    "anisotropic-gaussian": coefficients.anisotropic_gaussian,
+    "anisotropic-ridge": coefficients.anisotropic_ridge,
+    "anisotropic-waves": coefficients.anisotropic_waves,
+    "ornstein-uhlenbeck": coefficients.ornstein_uhlenbeck,
+    "geometric-basket": finance.geometric_basket,
+    "arithmetic-basket": finance.arithmetic_basket,
+    "max-call": finance.max_call,
+    "barenblatt": finance.barenblatt,
 }
+KINDS = {"heat": (paper, structures), "linear": (coefficients,), "finance": (finance,)}
 
 
-def names() -> list[str]:
-    """The names `get` knows."""
-    return list(PROBLEMS)
+def names(kind: str | None = None) -> list[str]:
+    """The names `get` knows; or those of a kind: "heat" (D Δ and a source), "linear" (drift, anisotropy, reaction), "finance"."""
+    if kind is None:
+        return list(PROBLEMS)
+    homes = [module.__name__ for module in KINDS[choice("kind", kind, KINDS)]]
+    return [name for name, make in PROBLEMS.items() if make.__module__ in homes]
 
 
 def parameters_of(name: str) -> list[str]:

@@ -1,0 +1,119 @@
+"""Processes with a law in closed form, for `hn.Problem(process=...)`: how they scatter, and in which coordinates they only scatter."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import numpy as np
+
+from heatnets.diffusions import Diffusion, diffusion
+from heatnets.errors import InputError, describe
+from heatnets.frames import Change, Logarithm, Moving, Reverting
+
+
+class Process(abc.ABC):
+    """A diffusion process whose generator is the equation's operator."""
+
+    positive = False  # lives on positive coordinates only
+
+    @abc.abstractmethod
+    def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
+        """How it scatters, and the changes of variables in which nothing else is left of it."""
+
+
+class Brownian(Process):
+    """Constant coefficients: dX = b dt + √2 S dW, generator div(A ∇u) + b·∇u."""
+
+    def __init__(self, A: Any = 1.0, drift: Any = None) -> None:
+        self.A, self.drift = A, drift
+
+    def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
+        b = None if self.drift is None else vector("drift", self.drift, dim)
+        return diffusion(self.A, dim), () if b is None or not np.any(b) else (Moving(b),)
+
+    def __repr__(self) -> str:
+        return f"diffusion={_short(self.A)}" + ("" if self.drift is None else f", drift={_short(self.drift)}")
+
+
+class GeometricBrownian(Process):
+    """Correlated geometric Brownian motion: dX_i = X_i (growth_i dt + volatility_i dB_i), the B_i correlated.
+
+    Its generator is ½ Σ σ_i σ_j ρ_ij x_i x_j ∂_i ∂_j + Σ growth_i x_i ∂_i: the equation of Black and Scholes with growth = rate - dividends and
+    `reaction=-rate`.
+
+    Args:
+        volatility: σ, one number or one per coordinate.
+        growth: one number or one per coordinate.
+        correlation: a matrix with ones on its diagonal, or one number between any two; default none.
+    """
+
+    positive = True
+
+    def __init__(self, volatility: Any, growth: Any = 0.0, correlation: Any = None) -> None:
+        self.volatility, self.growth, self.correlation = volatility, growth, correlation
+
+    def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
+        sigma, growth = vector("volatility", self.volatility, dim), vector("growth", self.growth, dim)
+        if not np.all(sigma > 0):
+            raise InputError(f"`volatility` must be > 0 in every coordinate; got {describe(self.volatility)}.")
+        half = 0.5 * sigma**2
+        if self.correlation is None:
+            A: Any = half if np.ptp(half) else half[0]
+        else:
+            rho = np.asarray(self.correlation, np.float64)
+            if rho.ndim == 0:
+                rho = np.full((dim, dim), float(rho))
+                np.fill_diagonal(rho, 1.0)
+            if rho.shape != (dim, dim) or not np.allclose(np.diag(rho), 1.0):
+                raise InputError(
+                    f"`correlation` must be one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal; got {describe(self.correlation)}."
+                )
+            A = 0.5 * sigma[:, None] * rho * sigma
+        return diffusion(A, dim, "correlation"), (Logarithm(), Moving(growth - half))
+
+    def __repr__(self) -> str:
+        return f"process=GeometricBrownian(volatility={_short(self.volatility)}, growth={_short(self.growth)})"
+
+
+class OrnsteinUhlenbeck(Process):
+    """Reversion to a mean: dX = θ(m - X) dt + √2 S dW, generator div(A ∇u) + θ(m - x)·∇u.
+
+    Args:
+        rate: θ, one number for all coordinates; not zero (below zero paths run away from the mean).
+        mean: m, one number or one per coordinate.
+        diffusion: A as in `hn.Problem`.
+    """
+
+    def __init__(self, rate: float, mean: Any = 0.0, diffusion: Any = 1.0) -> None:
+        self.rate, self.mean, self.A = rate, mean, diffusion
+
+    def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
+        if np.ndim(self.rate) or not np.isfinite(float(self.rate)) or float(self.rate) == 0:
+            raise InputError(
+                f"`rate` must be one finite number, not zero; got {describe(self.rate)}. One rate per coordinate is not supported yet."
+            )
+        return diffusion(self.A, dim), (Reverting(float(self.rate), vector("mean", self.mean, dim)),)
+
+    def __repr__(self) -> str:
+        return f"process=OrnsteinUhlenbeck(rate={self.rate:g}, mean={_short(self.mean)}, diffusion={_short(self.A)})"
+
+
+def vector(name: str, value: Any, dim: int) -> np.ndarray:
+    """`value` as one number per coordinate."""
+    if callable(value):
+        raise InputError(
+            f"`{name}` must be a vector of {dim} numbers; got a function. Variable coefficients are not supported yet, but for "
+            "hn.OrnsteinUhlenbeck and hn.GeometricBrownian: Problem(process=...)."
+        )
+    try:
+        array = np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        array = np.asarray([np.nan, np.nan])
+    if array.shape not in ((), (dim,)) or not np.all(np.isfinite(array)):
+        raise InputError(f"`{name}` must be one finite number, or one for each of {dim} coordinates; got {describe(value)}.")
+    return np.broadcast_to(array, (dim,)).copy()
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if np.ndim(value) == 0 and not hasattr(value, "S") and not hasattr(value, "U") else describe(value)

@@ -1,0 +1,274 @@
+"""Drift, anisotropy, reaction, processes in closed form, terminal values: each against autodiff, closed forms and the plain heat equation."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets import diffusions
+from heatnets.derivatives import RUNGS, Differentiable, choose
+from heatnets.function import Function
+
+pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.filterwarnings("ignore:not solved")]  # crude networks on purpose
+
+DIM = 4
+rng = np.random.default_rng(0)
+ROOT = rng.standard_normal((DIM, DIM))
+U = rng.standard_normal((DIM, 2))
+DIFFUSIONS = {
+    "scalar": (0.7, 0.7 * np.eye(DIM)),
+    "diagonal": (np.array([0.2, 1.0, 3.0, 0.5]), np.diag([0.2, 1.0, 3.0, 0.5])),
+    "matrix": (ROOT @ ROOT.T, ROOT @ ROOT.T),
+    "factor": (hn.Factor(ROOT), ROOT @ ROOT.T),
+    "low rank": (hn.LowRank(np.array([0.2, 1.0, 3.0, 0.5]), U), np.diag([0.2, 1.0, 3.0, 0.5]) + U @ U.T),
+    "low rank, one number": (hn.LowRank(0.4, U), 0.4 * np.eye(DIM) + U @ U.T),
+}
+DRIFT = np.array([0.3, -1.0, 0.2, 0.5])
+SIGMA, GROWTH = np.array([0.2, 0.3, 0.4, 0.1]), np.array([0.05, 0.0, -0.1, 0.02])
+RHO = 0.3 + 0.7 * np.eye(DIM)
+
+
+K = np.array([1.0, -0.5, 0.7, 0.4])
+
+
+def u(t, x):
+    """A function of (t, x) that solves nothing simpler: its source is made for each operator."""
+    return jnp.cos(t) * jnp.sin(K @ x)
+
+
+CLASSES = {
+    "drift": ({"drift": DRIFT}, lambda x: np.eye(DIM), lambda x: DRIFT, 0.0),
+    "reaction": ({"reaction": -0.8}, lambda x: np.eye(DIM), lambda x: 0 * DRIFT, -0.8),
+    "matrix, drift, reaction": ({"diffusion": ROOT @ ROOT.T, "drift": DRIFT, "reaction": 0.4}, lambda x: ROOT @ ROOT.T, lambda x: DRIFT, 0.4),
+    "reverting": (
+        {"process": hn.OrnsteinUhlenbeck(0.9, DRIFT, hn.LowRank(0.4, U)), "reaction": 0.3},
+        lambda x: 0.4 * np.eye(DIM) + U @ U.T, lambda x: 0.9 * (DRIFT - x), 0.3,
+    ),
+    "running away": ({"process": hn.OrnsteinUhlenbeck(-0.5, 0.2)}, lambda x: np.eye(DIM), lambda x: -0.5 * (0.2 - x), 0.0),
+    "geometric": (
+        {"process": hn.GeometricBrownian(SIGMA, GROWTH, RHO), "reaction": -0.05, "region": hn.Box(0.5, 2.0)},
+        lambda x: 0.5 * (SIGMA * x)[:, None] * RHO * (SIGMA * x), lambda x: GROWTH * x, -0.05,
+    ),
+}  # fmt: skip
+
+
+def source_of(name, backward):
+    """F = u_t - L u, for terminal problems -u_t - L u; the geometric motion's A depends on x, in trace form."""
+    _, A, b, c = CLASSES[name]
+
+    def F(t, x):
+        wave, slope = jnp.sin(K @ x), jnp.cos(K @ x)
+        change = -jnp.sin(t) * wave
+        generated = jnp.cos(t) * (-(K @ A(x) @ K) * wave + (b(x) @ K) * slope + c * wave)
+        return (-change if backward else change) - generated
+
+    return F
+
+
+def problem_of(name, backward=False, **more):
+    horizon = 0.6
+    start = {"terminal": lambda x: u(horizon, x)} if backward else {"initial": lambda x: u(0.0, x)}
+    return hn.Problem(dim=DIM, horizon=horizon, source=source_of(name, backward), exact=u, **start, **CLASSES[name][0], **more)
+
+
+@pytest.mark.parametrize("name", DIFFUSIONS)
+def test_roots(name):
+    given, A = DIFFUSIONS[name]
+    scatter = diffusions.diffusion(given, DIM)
+    S = scatter.shape(np.eye(DIM)).T
+    np.testing.assert_allclose(S @ S.T, A, atol=1e-13)
+    np.testing.assert_allclose(scatter.matrix(DIM), A, atol=1e-13)
+    np.testing.assert_allclose(scatter.solve(np.eye(DIM)), np.linalg.inv(A), rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(scatter.deviations * np.ones(DIM), np.sqrt(np.diag(A)), rtol=1e-13)
+
+
+@pytest.mark.parametrize("rung", [*RUNGS, None])
+@pytest.mark.parametrize("name", DIFFUSIONS)
+def test_second_derivatives(name, rung):
+    """tr(A D²f) by every rung, and by the one that is chosen, against the Hessian."""
+    given, A = DIFFUSIONS[name]
+    scatter = jax.tree.map(jnp.asarray, diffusions.diffusion(given, DIM))
+
+    def f(x):
+        return jnp.sin(x[0] * x[1]) + jnp.sum(jnp.exp(0.3 * x)) + x[2] ** 3 * x[3]
+
+    function = Function(f, laplacian=lambda x: jnp.trace(jax.hessian(f)(x)))
+    x = np.array([0.3, -0.7, 0.9, 0.4])
+    wanted = np.sum(A * np.asarray(jax.hessian(f)(x)))
+    if rung is None:
+        found, _ = choose("f", function, (x,), scatter=scatter)
+        assert found.rung == ("closed form" if name == "scalar" else "folx sparse")
+    elif rung == "closed form" and name != "scalar":
+        return
+    else:
+        found = Differentiable(function, rung, scatter)
+    np.testing.assert_allclose(found.second(jnp.asarray(x)), wanted, rtol=1e-11)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("name", CLASSES)
+def test_plain_coordinates(name, backward):
+    """There and back; slopes and clocks by autodiff; and v_s - tr(A D²v) = F in them, for a u that is no solution of anything simpler."""
+    problem = problem_of(name, backward)
+    frame, plain, A = problem.frame, problem.plain, problem.scatter.matrix(DIM)
+    assert plain.plain is plain
+    assert np.isclose(plain.horizon, frame.inward(np.asarray(0.0 if backward else 0.6), np.ones(DIM))[0])
+    t, x = hn.random_points(problem, 5)
+    s, y = frame.inward(t, x)
+    np.testing.assert_allclose(np.column_stack(frame.outward(s, y)), np.column_stack([t, x]), rtol=1e-12)
+    np.testing.assert_allclose(frame.clock_back(s), t, rtol=1e-12)
+
+    def v(s, y):
+        time, place = frame.outward(s, y)
+        return u(time, place) / frame.amplitude(time)
+
+    @jax.jit
+    def sides(s, y):
+        left = jax.jacfwd(lambda r: v(r, y))(s) - jnp.sum(A * jax.hessian(lambda z: v(s, z))(y))
+        return left, plain.source(s, y), plain.initial(y), v(0.0 * s, y)
+
+    for i in range(5):
+        one, place = jnp.asarray(t[i]), jnp.asarray(x[i])
+        left, right, start, begin = sides(jnp.asarray(s[i]), jnp.asarray(y[i]))
+        np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(start, begin, rtol=1e-12)
+        jacobian = jax.jacfwd(lambda z, one=one: frame.inward(one, z)[1])(place)
+        np.testing.assert_allclose(jnp.diag(jacobian), frame.slope(t, x)[i] * np.ones(DIM), rtol=1e-12)
+        rate = jax.jacfwd(lambda r, place=place: frame.inward(r, place)[0])(one)
+        np.testing.assert_allclose(jnp.abs(rate), frame.rate(t)[i], rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_closed_form_laplacians_are_carried_over(name):
+    """In plain coordinates Laplacians stay closed where all coordinates are stretched alike; a wrong one would be refused."""
+    more = {k: v for k, v in CLASSES[name][0].items() if k != "diffusion"}
+    more = {"process": hn.OrnsteinUhlenbeck(0.9, DRIFT, 0.7)} if name == "reverting" else more
+    problem = hn.Problem(
+        dim=DIM, horizon=0.5, initial=hn.Function(lambda x: jnp.sum(jnp.sin(x)), laplacian=lambda x: -jnp.sum(jnp.sin(x))),
+        source=hn.Function(lambda t, x: t * jnp.sum(x**2), laplacian=lambda t, x: t * 2.0 * DIM), **more,
+    )  # fmt: skip
+    plain = problem.plain
+    if name == "geometric":
+        assert plain.initial.laplacian is None
+        return
+    y = jnp.asarray(rng.standard_normal(DIM))
+    np.testing.assert_allclose(plain.initial.laplacian(y), jnp.trace(jax.hessian(plain.initial)(y)), rtol=1e-11)
+    wanted = jnp.trace(jax.hessian(lambda z: plain.source(0.2, z))(y))
+    np.testing.assert_allclose(plain.source.laplacian(0.2, y), wanted, rtol=1e-11)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("name", CLASSES)
+def test_monte_carlo_follows_the_process(name, backward):
+    problem = problem_of(name, backward)
+    t, x = hn.random_points(problem, 6)
+    found = hn.montecarlo.importance(problem, t, x, samples=20_000)
+    exact = hn.exact_values(problem, t, x)
+    assert np.all(np.abs(found.value - exact) < 4.5 * found.standard_error)
+    assert np.all(found.standard_error < 0.1 * np.max(np.abs(exact)) + 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "backward"), [*((name, False) for name in CLASSES), ("matrix, drift, reaction", True), ("geometric", True)]
+)
+def test_crude_networks_are_certified(name, backward):
+    """Values, slopes and the region-wide error of a poor fit: intervals that hold the truth, in the user's units."""
+    problem = problem_of(name, backward)
+    solution = hn.solve(problem, features=(2, 2), antithetic=True, collocation="paths", rows=(200, 0))
+    t, x = hn.random_points(problem, 12, seed=3)
+    exact, slopes = hn.exact_values(problem, t, x), hn.exact_gradient(problem, t, x)
+    assert hn.relative_errors(solution(t, x), exact).l2 < 0.3
+    sure = solution.certify(t, x, samples=2048)
+    good = sure.certified
+    assert np.sum(good) >= 9
+    assert np.sum((np.abs(sure.value - exact) <= sure.halfwidth)[good]) >= np.sum(good) - 2
+    assert np.all((np.abs(sure.value - exact) <= 3 * sure.halfwidth)[good])
+    np.testing.assert_allclose(sure.value - sure.error, solution(t, x), rtol=1e-9)
+    steep = solution.certify_gradient(t[:4], x[:4], samples=2048)
+    inside = np.abs(steep.value - slopes[:4]) <= 1.5 * steep.halfwidth
+    assert np.mean(inside) > 0.85
+    estimate, truth = solution.error(), hn.measure(solution, 4000).l2
+    assert 0.7 * estimate.low < truth < 1.4 * estimate.high
+    np.testing.assert_allclose(
+        solution.gradient(t, x), _differences(solution, t, x), rtol=1e-4, atol=1e-4 * np.max(np.abs(slopes))
+    )
+
+
+def _differences(solution, t, x, step=1e-5):
+    """Central differences of the values."""
+    moves = step * np.eye(x.shape[1])
+    return np.stack([(solution(t, x + m) - solution(t, x - m)) / (2 * step) for m in moves], axis=1)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_residual_is_the_users(name):
+    """F - (∂_t - L) ũ, with derivatives of ũ by differences."""
+    problem = problem_of(name)
+    solution = hn.solve(problem, features=(2, 2), antithetic=True, rows=(200, 0))
+    t, x = hn.random_points(problem, 3, seed=5)
+    t = np.clip(t, 0.1, 0.5)
+    _, A, b, c = CLASSES[name]
+    h = 1e-4
+    change = (solution(t + h, x) - solution(t - h, x)) / (2 * h)
+    slope = _differences(solution, t, x, h)
+    for i in range(3):
+        D2 = np.stack(
+            [(solution.gradient(t[i], x[i] + h * e) - solution.gradient(t[i], x[i] - h * e)) / (2 * h) for e in np.eye(DIM)]
+        )
+        generated = np.sum(A(x[i]) * D2) + b(x[i]) @ slope[i] + c * solution(t[i], x[i])
+        force = source_of(name, False)(t[i], jnp.asarray(x[i]))
+        np.testing.assert_allclose(solution.residual(t[i], x[i]), force - change[i] + generated, rtol=2e-5, atol=2e-5)
+
+
+def test_terminal_problems_are_initial_problems_read_backwards():
+    given = {"dim": 3, "horizon": 0.7, "drift": 0.4, "reaction": -0.3, "diffusion": np.array([0.5, 1.0, 2.0])}
+    forward = hn.Problem(initial=lambda x: jnp.sum(jnp.cos(x)), source=lambda t, x: t * x[0], **given)
+    backward = hn.Problem(terminal=lambda x: jnp.sum(jnp.cos(x)), source=lambda t, x: (0.7 - t) * x[0], **given)
+    one, other = (hn.solve(p, features=(4, 4), rows=(200, 0)) for p in (forward, backward))
+    t, x = hn.random_points(forward, 20)
+    np.testing.assert_allclose(one(t, x), other(0.7 - t, x), rtol=1e-9)
+    np.testing.assert_allclose(one.gradient(t, x), other.gradient(0.7 - t, x), rtol=1e-8, atol=1e-10)
+    assert np.all(hn.random_points(backward, 50)[0] < 0.7)
+    with pytest.raises(hn.InputError, match=r"`t` must lie in \[0, 0.7\); got 0.7"):
+        other.residual(0.7, x[0])
+    np.testing.assert_allclose(other(0.7, x), np.sum(np.cos(x), axis=1), rtol=1e-12)
+
+
+def test_drift_only_moves_and_reaction_only_multiplies():
+    """u_b,c(t, x) = e^{ct} u(t, x + bt)."""
+    b, c = np.array([0.5, -0.2]), 0.9
+    given = {"dim": 2, "horizon": 0.5, "initial": lambda x: jnp.exp(-0.5 * (x @ x))}
+    still = hn.solve(hn.Problem(**given, region=hn.Box(-1.5, 1.5)), seconds=3)
+    moved = hn.solve(hn.Problem(**given, drift=b, reaction=c), seconds=3)
+    t, x = hn.random_points(moved.problem, 50)
+    assert hn.relative_errors(moved(t, x), np.exp(c * t) * still(t, x + t[:, None] * b)).l2 < 1e-4
+
+
+def test_explanations_are_in_the_users_units():
+    problem = problem_of("reverting", backward=True)
+    solution = hn.solve(problem, features=(32, 32), antithetic=True, solver="qr")
+    x = np.full(DIM, 0.2)
+    found = solution.explain(0.1, x, samples=20_000)
+    assert found.t == 0.1
+    np.testing.assert_allclose([found.lags[0], found.lags[-1]], [0.0, 0.5], atol=1e-12)
+    np.testing.assert_allclose(found.value, solution(0.1, x), rtol=1e-10)
+    exact, noise = hn.exact_values(problem, 0.1, x), np.hypot(found.initial.error, found.source.error)
+    assert abs(found.initial.value + found.source.value - exact) < 5 * noise
+
+
+def test_points_of_geometric_motions_are_positive():
+    solution = hn.solve(problem_of("geometric"), features=(8, 8))
+    with pytest.raises(hn.InputError, match="`x` must be positive"):
+        solution(0.1, [1.0, 1.0, 0.0, 1.0])
+
+
+def test_kernels_need_a_scalar_diffusion():
+    problem = problem_of("matrix, drift, reaction")
+    with pytest.raises(hn.InputError, match="needs a scalar diffusion"):
+        hn.solve(problem, family="gaussian", features=(8, 8), rows=(100, 0))
+    drifted = hn.Problem(dim=1, horizon=0.5, initial=lambda x: jnp.sin(x[0]), drift=0.5, reaction=-1.0)
+    found = hn.montecarlo.transformed(drifted, 0.5, [0.3], samples=200_000)
+    assert abs(found.value - np.exp(-1.0) * np.sin(0.3 + 0.25)) < 4.5 * found.standard_error + 1e-6
