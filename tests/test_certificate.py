@@ -275,7 +275,8 @@ def test_heavy_tails_get_more_samples_before_they_are_said():
     spike = error_equation.Network(
         value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))), residual=lambda t, x: ((x[:, 0] > 1.7).astype(float), np.zeros(len(t))),
         gradient=lambda t, x: np.zeros_like(x), initial=lambda x: np.zeros(len(x)), source=lambda t, x: (x[:, 0] > 1.7).astype(float),
-        residual_gradient=lambda t, x: np.stack([(x[:, 0] > 1.7).astype(float), 0 * t], axis=1), initial_gradient=None, start=0.0,
+        residual_gradient=lambda t, x: np.stack([(x[:, 0] > 1.7).astype(float), 0 * t], axis=1), initial_gradient=None,
+        value_bend=None, residual_bend=None, initial_bend=None, start=0.0,
     )  # fmt: skip
     asked = {"samples": 512, "confidence": 0.95, "seed": 0, "halfwidth": None, "smooth": True, "tell": lambda done, total: None}
     for how in (certificate.certify, certificate.certify_gradient):
@@ -397,7 +398,7 @@ def test_error_equation_of_a_network_that_is_zero():
     zero = error_equation.Network(
         value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))), residual=lambda t, x: (_source(problem, t, x), np.zeros(len(t))),
         gradient=lambda t, x: np.zeros_like(x), initial=lambda x: hn.exact_values(problem, 0.0, x), source=lambda t, x: _source(problem, t, x),
-        residual_gradient=None, initial_gradient=None, start=1.0,
+        residual_gradient=None, initial_gradient=None, value_bend=None, residual_bend=None, initial_bend=None, start=1.0,
     )  # fmt: skip
     exact = hn.exact_values(problem, t, x)
     rngs = [streams.generator(0, f"zero {i}") for i in range(4)]

@@ -190,11 +190,57 @@ def test_crude_networks_are_certified(name, backward):
     steep = solution.certify_gradient(t[:4], x[:4], samples=2048)
     inside = np.abs(steep.value - slopes[:4]) <= 1.5 * steep.halfwidth
     assert np.mean(inside) > 0.85
+    direction = np.array([1.0, 0.5, -1.0, 2.0])
+    bent = solution.certify_curvature(t[:4], x[:4], direction, samples=2048)
+    truths = [_second(problem.exact, t[i], x[i], direction) for i in range(4)]
+    assert np.all(np.abs(bent.value - truths) <= 2 * bent.halfwidth)
+    own = _second_difference(solution, t[:4], x[:4], direction)
+    np.testing.assert_allclose(bent.value - bent.error, own, rtol=1e-3, atol=1e-3 * np.max(np.abs(truths)))
+    assert np.mean(bent.halfwidth) < 0.5 * np.mean(np.abs(truths)) + 0.2
     estimate, truth = solution.error(), hn.measure(solution, 4000).l2
     assert 0.7 * estimate.low < truth < 1.4 * estimate.high
     np.testing.assert_allclose(
         solution.gradient(t, x), _differences(solution, t, x), rtol=1e-4, atol=1e-4 * np.max(np.abs(slopes))
     )
+
+
+def _second(u, t, x, direction):
+    """d²/dε² u(t, x + ε direction), by autodiff."""
+    return float(direction @ jax.hessian(lambda y: u(t, y))(jnp.asarray(x)) @ direction)
+
+
+def _second_difference(solution, t, x, direction, step=1e-3):
+    moves = [solution(t, x + k * step * direction) for k in (-1, 0, 1)]
+    return (moves[0] - 2 * moves[1] + moves[2]) / step**2
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("kinked-ridge", {"dim": 6}), ("geometric-basket", {"dim": 4, "region": hn.Box(80.0, 120.0)})],
+)
+def test_greeks_of_kinked_payoffs(name, given):
+    """Value, delta and gamma along a direction with intervals that hold the closed form's."""
+    problem = hn.problems.get(name, **given)
+    with pytest.warns(hn.HeatnetsWarning, match="`(initial|terminal)` has kinks"):
+        solution = hn.solve(problem, seconds=2)
+    t, x = hn.random_points(problem, 5, seed=1)
+    t = np.clip(t, 0.3 * problem.horizon, 0.7 * problem.horizon)
+    direction = np.linspace(0.5, 1.5, problem.dim)
+    gamma = solution.certify_curvature(t, x, direction, samples=40_000)
+    wanted = np.array([_second(problem.exact, *point, direction) for point in zip(t, x, strict=True)])
+    assert gamma.method == "Monte Carlo, weighted"
+    assert np.all(gamma.certified)
+    assert np.all(np.abs(gamma.value - wanted) < 1.5 * gamma.halfwidth)
+    assert np.all(gamma.halfwidth < 0.15 * np.max(wanted))
+    delta, slopes = solution.certify_gradient(t, x), hn.exact_gradient(problem, t, x)
+    assert np.mean(np.abs(delta.value - slopes) <= delta.halfwidth) > 0.75
+    price, exact = solution.certify(t, x), hn.exact_values(problem, t, x)
+    assert np.all(np.abs(price.value - exact) < 1.5 * price.halfwidth)
+    one = solution.certify_curvature(t[0], x[0], direction, halfwidth=3 * float(gamma.halfwidth[0]), samples=512)
+    assert one.value.shape == ()
+    assert one.halfwidth <= 3 * gamma.halfwidth[0]
+    with pytest.raises(hn.InputError, match="`direction` must be a vector"):
+        solution.certify_curvature(t, x, np.ones(3))
 
 
 def _differences(solution, t, x, step=1e-5):

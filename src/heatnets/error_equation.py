@@ -82,8 +82,14 @@ class Network(NamedTuple):
     source: Callable[..., np.ndarray]
     residual_gradient: Callable[..., np.ndarray]
     initial_gradient: Callable[..., np.ndarray]
+    value_bend: Callable[..., np.ndarray]  # second derivatives along curves y + εw + ½ε²c: of ũ, of R, of u0
+    residual_bend: Callable[..., np.ndarray]
+    initial_bend: Callable[..., np.ndarray]
     start: float  # e0 = start · u0
     slope_cost: int = 1  # of a gradient of ũ, in evaluations of the data
+
+
+Curve = tuple[np.ndarray, np.ndarray]  # first and second derivative of a curve of places, (dim,) each
 
 
 class Samples(NamedTuple):
@@ -203,6 +209,55 @@ def martingale_gradients(
             place, path = place + move, path + whole
         scalar += _at(lambda s, y: u.initial(y), np.zeros((1, n)), place)
         yield weighted + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t))[:, None] * scatter.solve(path) - slope
+
+
+def residual_bends(
+    problem: Problem, u: Network, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
+) -> Iterator[np.ndarray]:
+    """Antithetic pairs of the second derivative of the residual form along a curve x + εw + ½ε²c, as pieces (n, 1)."""
+    scatter, dim = problem.scatter, problem.dim
+    for n in _pieces(pairs, 8 * dim):
+        r, density = time_fractions(rng, n)
+        xi = scatter.shape(rng.standard_normal((n, dim)))
+        w, c = (np.broadcast_to(v, (2 * n, dim)) for v in curve)
+        step = np.sqrt(2 * (1 - r) * t)[:, None] * xi
+        bends = u.residual_bend(np.tile(r * t, 2), np.concatenate([x + step, x - step]), w, c)
+        found = t / density * 0.5 * (bends[:n] + bends[n:])
+        if u.start:
+            far = np.sqrt(2 * t) * xi
+            e0 = u.initial_bend(np.concatenate([x + far, x - far]), w, c)
+            found = found + u.start * 0.5 * (e0[:n] + e0[n:])
+        yield found[:, None]
+
+
+def weighted_bends(
+    problem: Problem, u: Network, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
+) -> Iterator[np.ndarray]:
+    """Antithetic pairs of an unbiased sample of the second derivative of u along a curve x + εw + ½ε²c, as pieces (n, 1): no derivative of the data.
+
+    With p = √(2s) Sξ the way a path has gone in a time s, E[f(x + p)] has the derivatives E[f ((wᵀA⁻¹p)²/(2s) - wᵀA⁻¹w)/(2s)] along w twice and
+    E[f cᵀA⁻¹p/(2s)] along c. Constants have none, so f is measured from its value at x, where the network's is near.
+    """
+    scatter, dim = problem.scatter, problem.dim
+    w, c = curve
+    bent, pulled = scatter.solve(w), scatter.solve(c)
+    size = float(w @ bent)
+
+    def weigh(f: np.ndarray, centre: Any, p: np.ndarray, s: Any) -> np.ndarray:
+        even, odd = 0.5 * (f[0] + f[1]) - centre, 0.5 * (f[0] - f[1])
+        return (even * ((p @ bent) ** 2 / (2 * s) - size) + odd * (p @ pulled)) / (2 * s)
+
+    (level,) = u.value(np.array([t]), x[None])[0]
+    for n in _pieces(pairs, 8 * dim):
+        lag = t * (1 - rng.random(n))
+        noise = scatter.shape(rng.standard_normal((2, n, dim)))
+        p = np.sqrt(2 * t) * noise[0]
+        found = weigh(_at(lambda s, y: u.initial(y), np.zeros((1, n)), x + np.stack([p, -p])[:, None])[:, 0], level, p, t)
+        if problem.source is not None:
+            q = np.sqrt(2 * lag)[:, None] * noise[1]
+            force = _at(u.source, (t - lag)[None], x + np.stack([q, -q])[:, None])[:, 0]
+            found = found + t * weigh(force, u.source(t - lag, np.broadcast_to(x, (n, dim))), q, lag)
+        yield found[:, None]
 
 
 def _pieces(pairs: int, width: int) -> list[int]:

@@ -48,6 +48,10 @@ class Change(eqx.Module):
         """∂y_i/∂x_i, of x's shape or for all coordinates alike."""
         return _maths(t).ones_like(t)[..., None]
 
+    def bend(self, t: Any, x: Any) -> Any:
+        """∂²y_i/∂x_i²."""
+        return 0.0
+
     def amplitude(self, t: Any) -> Any:
         """a(t)."""
         return _maths(t).ones_like(t)
@@ -102,6 +106,9 @@ class Logarithm(Change):
 
     def slope(self, t: Any, x: Any) -> Any:
         return 1 / x
+
+    def bend(self, t: Any, x: Any) -> Any:
+        return -1 / x**2
 
     @property
     def stretch(self) -> None:
@@ -182,6 +189,15 @@ class Frame(eqx.Module):
             total = total * change.slope(t, x)
             t, x = change.clock(t), change.place(t, x)
         return total
+
+    def curve(self, t: Any, x: Any, direction: Any) -> tuple[Any, Any]:
+        """First and second derivative of y(t, x + ε direction) at ε = 0."""
+        first, second = direction, 0.0 * direction
+        for change in self.changes:
+            slope = change.slope(t, x)
+            first, second = slope * first, slope * second + change.bend(t, x) * first**2
+            t, x = change.clock(t), change.place(t, x)
+        return first, second
 
     def stretch(self, t: Any) -> Any:
         """∂y_i/∂x_i at t where it is the same for all coordinates and places; None where it is not."""

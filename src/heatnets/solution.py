@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -175,6 +175,34 @@ class Solution:
         seen = self._see(t, x, positive_time=True)
         return self._certified(certificate.certify_gradient, seen, seen.slope, samples, confidence, seed, halfwidth, progress)
 
+    @in_double
+    def certify_curvature(
+        self,
+        t: Any,
+        x: Any,
+        direction: Any,
+        *,
+        samples: int = 4096,
+        confidence: float = 0.95,
+        seed: int = 0,
+        halfwidth: float | None = None,
+        progress: Progress | None = None,
+    ) -> Certificate:
+        """The true second derivative of u along a direction, d²/dε² u(t, x + ε direction) at ε = 0, with an interval: a gamma.
+
+        As `certify`, with t > 0 (t < T for a terminal-value problem); `direction` is of shape (dim,), or (n, dim) with one for each point. Where the data are smooth the
+        error equation is differentiated twice; where they have kinks or jumps, samples of u get a weight in place of the derivatives.
+        """
+        seen = self._see(t, x, positive_time=True)
+        along = np.asarray(direction, np.float64)
+        if along.shape not in ((self.problem.dim,), seen.x.shape) or not np.all(np.isfinite(along)) or not np.any(along):
+            raise InputError(
+                f"`direction` must be a vector of {self.problem.dim} finite numbers, not all zero, or one for each point; got shape {along.shape}."
+            )
+        first, second = self.problem.frame.curve(seen.t, seen.x, along * np.ones_like(seen.x))
+        how = partial(certificate.certify_curvature, curves=(first, second))
+        return self._certified(how, seen, seen.amplitude, samples, confidence, seed, halfwidth, progress)
+
     def _certified(
         self,
         how: Callable[..., Certificate],
@@ -302,6 +330,20 @@ class Solution:
             with jax.default_device(shop.device):
                 return evaluate(_initial_gradient, self._equation, (x,), 8 * dim, shop)
 
+        def value_bend(t: np.ndarray, x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
+            with jax.default_device(shop.device):
+                return contract(_bent_values, self._blocks, self._equation, (t, x, w, c), 16 * dim, shop, "")
+
+        def residual_bend(t: np.ndarray, x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
+            data = self._differentiable
+            with jax.default_device(shop.device):
+                left = contract(_bent_residuals, self._blocks, data, (t, x, w, c), 4 * data.workspace(dim), shop, "")
+                return evaluate(_bent_source, data, (t, x, w, c), 16 * dim, shop) - left
+
+        def initial_bend(x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
+            with jax.default_device(shop.device):
+                return evaluate(_bent_initial, self._equation, (x, w, c), 16 * dim, shop)
+
         def initial(x: np.ndarray) -> np.ndarray:
             with jax.default_device(shop.device):
                 return initial_values(self._equation, x, shop)
@@ -312,7 +354,20 @@ class Solution:
 
         begun = sum(float(np.asarray(block.start) @ np.asarray(w)[:, 0]) for block, w in self._blocks)
         slope_cost = 6 * sum(len(w) for _, w in self._blocks)  # pairs of features, and a gradient costs about three values
-        return Network(value, residual, slope, initial, source, residual_slope, initial_slope, 1 - begun, slope_cost)
+        return Network(
+            value,
+            residual,
+            slope,
+            initial,
+            source,
+            residual_slope,
+            initial_slope,
+            value_bend,
+            residual_bend,
+            initial_bend,
+            1 - begun,
+            slope_cost,
+        )
 
     def _contract(self, terms: Callable[..., Any], seen: Seen, floats: int, equation: Equation | None = None) -> np.ndarray:
         with jax.default_device(self._shop.device):
@@ -370,6 +425,32 @@ def _initial_gradient(equation: Equation, x: Array) -> Array:
 
 def _gradient_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
     return gradient(lambda y: _value_terms(equation, features, weights, t, y), x)
+
+
+def _bent(f: Callable[[Array], Array], x: Array, w: Array, c: Array) -> Array:
+    """The second derivative of f(x + εw + ½ε²c) at ε = 0."""
+
+    def along(e: Array) -> Array:
+        return f(x + e * w + 0.5 * e**2 * c)
+
+    zero, one = jnp.zeros(()), jnp.ones(())
+    return jax.jvp(lambda e: jax.jvp(along, (e,), (one,))[1], (zero,), (one,))[1]
+
+
+def _bent_values(equation: Equation, features: Feature, weights: Array, t: Array, x: Array, w: Array, c: Array) -> Array:
+    return _bent(lambda y: _value_terms(equation, features, weights, t, y), x, w, c)
+
+
+def _bent_residuals(equation: Equation, features: Feature, weights: Array, t: Array, x: Array, w: Array, c: Array) -> Array:
+    return _bent(lambda y: _residual_terms(equation, features, weights, t, y), x, w, c)
+
+
+def _bent_source(equation: Equation, t: Array, x: Array, w: Array, c: Array) -> Array:
+    return _bent(lambda y: equation.forcing(t, y), x, w, c)
+
+
+def _bent_initial(equation: Equation, x: Array, w: Array, c: Array) -> Array:
+    return _bent(equation.initial, x, w, c)
 
 
 def _residual_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
