@@ -83,6 +83,12 @@ def test_roots(name):
     np.testing.assert_allclose(scatter.matrix(DIM), A, atol=1e-13)
     np.testing.assert_allclose(scatter.solve(np.eye(DIM)), np.linalg.inv(A), rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(scatter.deviations * np.ones(DIM), np.sqrt(np.diag(A)), rtol=1e-13)
+    np.testing.assert_allclose(scatter.stiffness * np.ones(DIM), np.sqrt(np.diag(np.linalg.inv(A))), rtol=1e-9)
+    if isinstance(given, np.ndarray):
+        changed = given.copy()
+        kept = diffusions.diffusion(changed, DIM)
+        changed[:] = 0.0
+        np.testing.assert_allclose(kept.matrix(DIM), A, atol=1e-13)  # a problem does not change
 
 
 @pytest.mark.parametrize("rung", [*RUNGS, None])
@@ -172,7 +178,14 @@ def test_monte_carlo_follows_the_process(name, backward):
 
 
 @pytest.mark.parametrize(
-    ("name", "backward"), [*((name, False) for name in CLASSES), ("matrix, drift, reaction", True), ("geometric", True)]
+    ("name", "backward"),
+    [
+        ("matrix, drift, reaction", False),
+        ("reverting", False),
+        ("geometric", False),
+        ("matrix, drift, reaction", True),
+        ("geometric", True),
+    ],
 )
 def test_crude_networks_are_certified(name, backward):
     """Values, slopes and the region-wide error of a poor fit: intervals that hold the truth, in the user's units."""
@@ -305,6 +318,33 @@ def test_explanations_are_in_the_users_units():
     assert abs(found.initial.value + found.source.value - exact) < 5 * noise
 
 
+def test_rounding_of_the_change_of_variables_is_inside_the_interval():
+    """Where y = x + bt cancels, its rounding is that of x and bt."""
+    problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.sin(x[0]), drift=1e4, region=hn.Point([-9e3]))
+    solution = hn.solve(problem, features=(8, 0), antithetic=True, directions="signs", collocation="paths", time_degree=3)
+    t = 0.9 + np.arange(1, 20) * 1e-3
+    x = -1e4 * t + 1e-3
+    sure = solution.certify(t, x[:, None], samples=256)
+    exact = np.exp(-t.astype(np.longdouble)) * np.sin(x.astype(np.longdouble) + np.longdouble(1e4) * t.astype(np.longdouble))
+    assert np.all(np.abs(sure.value - exact) <= sure.halfwidth)
+
+
+def test_the_payoff_itself_can_be_asked_for():
+    """At the time where u is given nothing is sampled, with or without a half-width; and lines are drawn through spots."""
+    problem = hn.problems.get("geometric-basket", dim=3)
+    with pytest.warns(hn.HeatnetsWarning, match="kinks"):
+        solution = hn.solve(problem, seconds=1)
+    spot = np.array([100.0, 120.0, 110.0])
+    sure = solution.certify(1.0, spot, halfwidth=0.1)
+    np.testing.assert_allclose(sure.value, np.prod(spot) ** (1 / 3) - 100.0, rtol=1e-12)
+    with pytest.raises(hn.InputError, match=r"`t` must lie in \[0, 1\)"):
+        solution.certify_gradient(1.0 + 5e-7, spot)
+    lines = hn.plots.line(solution).axes[0].lines
+    assert all(np.ptp(line.get_ydata()) > 0.1 for line in lines)
+    with pytest.raises(hn.InputError, match="`train_region` must lie in positive coordinates"):
+        hn.solve(problem, train_region=hn.Box(-1.0, 1.0))
+
+
 def test_points_of_geometric_motions_are_positive():
     solution = hn.solve(problem_of("geometric"), features=(8, 8))
     with pytest.raises(hn.InputError, match="`x` must be positive"):
@@ -312,9 +352,11 @@ def test_points_of_geometric_motions_are_positive():
 
 
 def test_kernels_need_a_scalar_diffusion():
-    problem = problem_of("matrix, drift, reaction")
+    problem = hn.Problem(dim=2, horizon=0.5, initial=lambda x: x[0], diffusion=np.array([1.0, 2.0]))
     with pytest.raises(hn.InputError, match="needs a scalar diffusion"):
-        hn.solve(problem, family="gaussian", features=(8, 8), rows=(100, 0))
+        hn.solve(problem, family="gaussian", features=(8, 0), rows=(100, 0))
+    with pytest.raises(hn.InputError, match="without drift and reaction"):
+        hn.solve(problem_of("drift"), family="gaussian", features=(8, 8), rows=(100, 0))
     drifted = hn.Problem(dim=1, horizon=0.5, initial=lambda x: jnp.sin(x[0]), drift=0.5, reaction=-1.0)
     found = hn.montecarlo.transformed(drifted, 0.5, [0.3], samples=200_000)
     assert abs(found.value - np.exp(-1.0) * np.sin(0.3 + 0.25)) < 4.5 * found.standard_error + 1e-6

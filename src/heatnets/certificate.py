@@ -143,13 +143,14 @@ def certify(
     smooth: bool,
     tell: Tell,
     unit: np.ndarray | float = 1.0,
+    fuzz: np.ndarray | None = None,
 ) -> Certificate:
     """Intervals for the true values at points with t >= 0: the residual form where ũ is smooth, checked by the martingale form; else the latter.
 
     Values come out in the user's units, `unit` times the problem's own. With `halfwidth`, in those units, samples are doubled at the points that need more, up to `_MOST` times as many. Without, points where tails look heavy get
     four times the samples before that is said, and sixteen times.
     """
-    value, rounding = u.value(t, x)[0], rounding_of(u, t, x, seed)
+    value, rounding = u.value(t, x)[0], rounding_of(u, t, x, seed, fuzz)
     later = np.flatnonzero(t > 0)
     at_start = t == 0
     mean = np.where(at_start, u.start * u.initial(x), 0.0)
@@ -169,7 +170,7 @@ def certify(
     kept: dict[int, list[np.ndarray]] = {int(i): [] for i in later}
     added: dict[int, float] = {int(i): 0.0 for i in later}
     open_, pairs, batch = later, max(samples // 2, 2), 0
-    if wanted is not None and not smooth:
+    if wanted is not None and not smooth and len(later):
         steps = _cheaper(problem, u, t, x, later, seed)
     while len(open_):
         together = max(1, CHUNK // (4 * pairs * problem.dim))
@@ -204,6 +205,10 @@ def certify(
         pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
     if smooth and len(later):
         _compare(problem, u, t, x, later, kept, reasons, max(FEWEST, samples // 64), seed)
+    reasons = [
+        r if r or np.isfinite(h) else ("the value or its interval is not finite",)
+        for r, h in zip(reasons, value + half, strict=True)
+    ]
     good = np.array([not r for r in reasons])
     reasons = [(*r, *missed.get(i, ())) for i, r in enumerate(reasons)]
     method = "residual" if smooth else f"martingale, {steps} steps" if steps else "martingale, no steps (Monte Carlo)"
@@ -212,10 +217,14 @@ def certify(
     ).scaled(unit)
 
 
-def rounding_of(u: Network, t: np.ndarray, x: np.ndarray, seed: int) -> np.ndarray:
-    """What rounding does to ũ(t, x): eps Σ |w_j φ_j|, and what changes when the last bits of x do (sums inside the user's functions cancel, too)."""
+def rounding_of(u: Network, t: np.ndarray, x: np.ndarray, seed: int, fuzz: np.ndarray | None = None) -> np.ndarray:
+    """What rounding does to ũ(t, x): eps Σ |w_j φ_j|, and what changes when the last bits of x do (sums inside the user's functions cancel, too).
+
+    `fuzz` is the size of the numbers that x was computed from, where it is not the user's own.
+    """
     rng = streams.generator(seed, "last bits")
-    near = [x + EPS * np.maximum(np.abs(x), 1e-3) * rng.choice([-1.0, 1.0], x.shape) for _ in range(8)]
+    size = np.maximum(np.abs(x) if fuzz is None else fuzz, 1e-3)
+    near = [x + EPS * size * rng.choice([-1.0, 1.0], x.shape) for _ in range(8)]
     values = np.array([u.value(t, y)[0] for y in near])
     return EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)
 
@@ -278,10 +287,12 @@ def certify_gradient(
     smooth: bool,
     tell: Tell,
     unit: np.ndarray | float = 1.0,
+    fuzz: np.ndarray | None = None,
 ) -> Certificate:
     """Intervals for each component of the true gradient at points with t > 0: the residual form differentiated where ũ is smooth, else a weight."""
     rng = streams.generator(seed, "last bits of the gradient")
-    near = [u.gradient(t, x * (1 + EPS * rng.choice([-1.0, 1.0], x.shape))) for _ in range(3)]
+    size = np.abs(x) if fuzz is None else fuzz
+    near = [u.gradient(t, x + EPS * size * rng.choice([-1.0, 1.0], x.shape)) for _ in range(3)]
     slope = u.gradient(t, x)
     rounding = EPS * np.abs(slope) + 4 * np.std([slope, *near], axis=0, ddof=1)
 
@@ -295,7 +306,7 @@ def certify_gradient(
             return 0.0
         pilot = streams.generator(seed, f"gradient certificate pilot {i}")
         spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
-        return 0.5 * float(spread) / (np.sqrt(2 * t[i]) * problem.scatter.deviations)
+        return 0.5 * float(spread) * problem.scatter.stiffness / np.sqrt(2 * t[i])
 
     method = "residual, differentiated" if smooth else f"martingale, weighted, {_STEPS} steps"
     units = np.broadcast_to(unit, x.shape)
@@ -316,11 +327,13 @@ def certify_curvature(
     smooth: bool,
     tell: Tell,
     unit: np.ndarray | float = 1.0,
+    fuzz: np.ndarray | None = None,
 ) -> Certificate:
     """Intervals for second derivatives of u along curves x + εw + ½ε²c at points with t > 0: of the residual form where ũ is smooth, else by weights."""
     value = u.value_bend(t, x, *curves)[:, None]
     rng = streams.generator(seed, "last bits of the curvature")
-    near = [u.value_bend(t, x * (1 + EPS * rng.choice([-1.0, 1.0], x.shape)), *curves)[:, None] for _ in range(3)]
+    size = np.abs(x) if fuzz is None else fuzz
+    near = [u.value_bend(t, x + EPS * size * rng.choice([-1.0, 1.0], x.shape), *curves)[:, None] for _ in range(3)]
     rounding = EPS * np.abs(value) + 4 * np.std([value, *near], axis=0, ddof=1)
 
     def draw(i: int, pairs: int, rng: Any) -> Iterator[np.ndarray]:

@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from heatnets.errors import InputError, describe, positive
+from heatnets.errors import InputError, describe, numeric, positive
 
 _HINT = (
     "It is D in u_t = D Δu, or A in u_t = div(A ∇u): a number, one per coordinate, a matrix, hn.Factor(S) or hn.LowRank(diag, U)."
@@ -30,6 +30,11 @@ class Diffusion(eqx.Module):
     @abc.abstractmethod
     def deviations(self) -> Any:
         """√A_ii, shape () or (dim,): paths leave x by √(2t) times as much."""
+
+    @property
+    @abc.abstractmethod
+    def stiffness(self) -> Any:
+        """√(A⁻¹)_ii, shape () or (dim,): how strongly a likelihood weight for a derivative varies."""
 
     @abc.abstractmethod
     def matrix(self, dim: int) -> np.ndarray:
@@ -66,6 +71,10 @@ class Isotropic(Diffusion):
     def deviations(self) -> Any:
         return self.D**0.5
 
+    @property
+    def stiffness(self) -> Any:
+        return self.D**-0.5
+
     def matrix(self, dim: int) -> np.ndarray:
         return float(self.D) * np.eye(dim)
 
@@ -89,6 +98,10 @@ class Diagonal(Diffusion):
     def deviations(self) -> Any:
         return self.a**0.5
 
+    @property
+    def stiffness(self) -> Any:
+        return self.a**-0.5
+
     def matrix(self, dim: int) -> np.ndarray:
         return np.diag(np.asarray(self.a))
 
@@ -108,6 +121,10 @@ class Dense(Diffusion):
     @property
     def deviations(self) -> Any:
         return (self.S**2).sum(axis=1) ** 0.5
+
+    @property
+    def stiffness(self) -> Any:
+        return (self.inverse**2).sum(axis=0) ** 0.5
 
     def matrix(self, dim: int) -> np.ndarray:
         return np.asarray(self.S) @ np.asarray(self.S).T
@@ -133,6 +150,10 @@ class Structured(Diffusion):
     def deviations(self) -> Any:
         return (self.a + (self.U**2).sum(axis=1)) ** 0.5
 
+    @property
+    def stiffness(self) -> Any:
+        return ((1 + (self.W**2 * (1 / (1 + self.gain) ** 2 - 1)).sum(axis=1)) / self.a) ** 0.5
+
     def matrix(self, dim: int) -> np.ndarray:
         return np.diag(np.asarray(self.a)) + np.asarray(self.U) @ np.asarray(self.U).T
 
@@ -149,7 +170,7 @@ class Factor:
     """`diffusion=hn.Factor(S)`: A = S Sᵀ, with S a square matrix that has an inverse."""
 
     def __init__(self, S: Any) -> None:
-        self.S = _finite("Factor", "S", S)
+        self.S = numeric("Factor", S, "Write hn.Factor(S), S of shape (dim, dim).")
         if self.S.ndim != 2 or self.S.shape[0] != self.S.shape[1]:
             raise InputError(
                 f"`Factor` needs a square matrix S; got shape {self.S.shape}. With fewer columns A has no inverse: paths would not spread in all "
@@ -164,7 +185,8 @@ class LowRank:
     """`diffusion=hn.LowRank(diag, U)`: A = diag + U Uᵀ, with diag > 0 (one number or one per coordinate) and U of shape (dim, k)."""
 
     def __init__(self, diag: Any, U: Any) -> None:
-        self.diag, self.U = _finite("LowRank", "diag", diag), _finite("LowRank", "U", U)
+        hint = "Write hn.LowRank(diag, U), U of shape (dim, k)."
+        self.diag, self.U = numeric("LowRank", diag, hint), numeric("LowRank", U, hint)
         if self.diag.ndim > 1 or not np.all(self.diag > 0):
             raise InputError(f"`LowRank` needs diag > 0, one number or one per coordinate; got {describe(diag)}.")
         if self.U.ndim != 2 or self.U.shape[1] > self.U.shape[0]:
@@ -189,9 +211,12 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
         U = _fits(name, value.U, dim)
         W, s, _ = np.linalg.svd(U / np.sqrt(a)[:, None], full_matrices=False)
         return Structured(a, U, W, np.sqrt(1 + s**2) - 1)
-    if np.ndim(value) == 0:
+    array = numeric(name, value, _HINT)
+    if array.ndim == 0:
         return Isotropic(positive(name, value, _HINT))
-    array = _fits(name, _finite(name, "its entries", value), dim)
+    if array.ndim == 2 and array.shape[0] != array.shape[1]:
+        raise InputError(f"`{name}` must be a square matrix; got shape {array.shape}. {_HINT}")
+    array = _fits(name, array, dim)
     if array.ndim == 1:
         if not np.all(array > 0):
             raise InputError(
@@ -222,17 +247,7 @@ def _dense(S: np.ndarray, name: str) -> Dense:
     return Dense(S, np.linalg.inv(S))
 
 
-def _finite(name: str, part: str, value: Any) -> np.ndarray:
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        array = np.asarray(np.nan)
-    if array.size == 0 or not np.all(np.isfinite(array)):
-        raise InputError(f"`{name}` needs finite numbers for {part}; got {describe(value)}.")
-    return array
-
-
 def _fits(name: str, array: np.ndarray, dim: int) -> np.ndarray:
-    if array.shape[0] != dim or (array.ndim == 2 and array.shape[1] != dim and name == "diffusion" and array.shape[1] > dim):
+    if array.shape[0] != dim:
         raise InputError(f"`{name}` must fit {dim} coordinates; got shape {array.shape}.")
     return array

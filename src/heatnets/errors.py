@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 
 class HeatnetsError(Exception):
     """Base of every error heatnets raises on purpose."""
@@ -52,6 +54,17 @@ def describe(value: Any) -> str:
         return f"an array of shape {tuple(shape)}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def numeric(name: str, value: Any, hint: str) -> np.ndarray:
+    """`value` as a float64 array of its own, refused where it is not made of finite real numbers."""
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf" or array.size == 0 or not np.all(np.isfinite(array)):
+        raise InputError(f"`{name}` must be made of finite real numbers; got {describe(value)}. {hint}")
+    return np.array(array, np.float64)
 
 
 def positive(name: str, value: Any, hint: str) -> float:

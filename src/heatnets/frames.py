@@ -52,6 +52,10 @@ class Change(eqx.Module):
         """∂²y_i/∂x_i²."""
         return 0.0
 
+    def size(self, t: Any, x: Any) -> Any:
+        """How large the numbers are that y is summed from: its rounding goes with them."""
+        return np.abs(x)
+
     def amplitude(self, t: Any) -> Any:
         """a(t)."""
         return _maths(t).ones_like(t)
@@ -94,6 +98,9 @@ class Moving(Change):
     def unplace(self, t: Any, y: Any) -> Any:
         return y - self.drift * t[..., None]
 
+    def size(self, t: Any, x: Any) -> Any:
+        return np.abs(x) + np.abs(self.drift * t[..., None])
+
 
 class Logarithm(Change):
     """y = log x, for positive coordinates."""
@@ -109,6 +116,9 @@ class Logarithm(Change):
 
     def bend(self, t: Any, x: Any) -> Any:
         return -1 / x**2
+
+    def size(self, t: Any, x: Any) -> Any:
+        return 1 + np.abs(np.log(x))
 
     @property
     def stretch(self) -> None:
@@ -138,6 +148,9 @@ class Reverting(Change):
 
     def slope(self, t: Any, x: Any) -> Any:
         return _maths(t).exp(-self.theta * t)[..., None]
+
+    def size(self, t: Any, x: Any) -> Any:
+        return np.abs(self.mean) + self.slope(t, x) * (np.abs(x) + np.abs(self.mean)) * (1 + np.abs(self.theta * t))[..., None]
 
 
 class Frame(eqx.Module):
@@ -187,6 +200,14 @@ class Frame(eqx.Module):
         total = _maths(t).ones_like(t)[..., None]
         for change in self.changes:
             total = total * change.slope(t, x)
+            t, x = change.clock(t), change.place(t, x)
+        return total
+
+    def fuzz(self, t: Any, x: Any) -> Any:
+        """The size of y's rounding, in units of eps."""
+        total = np.abs(x)
+        for change in self.changes:
+            total = change.slope(t, x) * total + change.size(t, x)
             t, x = change.clock(t), change.place(t, x)
         return total
 

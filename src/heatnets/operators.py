@@ -52,7 +52,7 @@ def equation(problem: Problem, seed: int) -> tuple[Equation, dict[str, list[str]
     away = 0.01 * rng.standard_normal((3, problem.dim))
     times, places = problem.region.at(rng.uniform(0.25, 0.75, 3), problem.horizon, places)
     places, scatter = places + away, _on_device(problem)
-    initial, why_initial = choose("initial", problem.initial, *((x,) for x in places), scatter=scatter)
+    initial, why_initial = choose(problem.given, problem.initial, *((x,) for x in places), scatter=scatter)
     source: Differentiable | None = None
     why_source: list[str] = []
     if problem.source is not None:

@@ -112,19 +112,20 @@ def _middle(solution: Solution) -> np.ndarray:
     region = solution.problem.region
     if isinstance(region, Box):
         return np.broadcast_to((region.low + region.high) / 2, (solution.problem.dim,))
-    return region.sample(np.random.default_rng(0), 256, solution.problem.dim).mean(axis=0)
+    return np.broadcast_to(region.centre, (solution.problem.dim,))
 
 
 def _reach(solution: Solution) -> np.ndarray:
-    region = solution.problem.region
+    """How far a line goes: through a box or a cloud; from a single point as far as paths go, to two standard deviations."""
+    problem, rng = solution.problem, np.random.default_rng(0)
+    region = problem.region
     if isinstance(region, Box):
-        return np.broadcast_to((region.high - region.low) / 2, (solution.problem.dim,))
-    spread = region.sample(np.random.default_rng(0), 256, solution.problem.dim).std(axis=0)
-    return np.where(spread > 0, 2 * spread, np.sqrt(2 * solution.problem.horizon) * _scatter(solution))
-
-
-def _scatter(solution: Solution) -> np.ndarray:
-    """√A_ii in the user's coordinates."""
-    problem = solution.problem
-    slope = problem.frame.slope(np.zeros(1), _middle(solution)[None])[0]
-    return problem.plain.scatter.deviations / slope
+        return np.broadcast_to((region.high - region.low) / 2, (problem.dim,))
+    if not region.single:
+        return 2 * region.sample(rng, 256, problem.dim).std(axis=0)
+    middle, plain = _middle(solution), problem.plain
+    _, y = problem.frame.inward(np.full(256, 0.0 if problem.backward else problem.horizon), np.tile(middle, (256, 1)))
+    noise = plain.scatter.shape(rng.standard_normal((256, problem.dim)))
+    ends = problem.frame.outward(np.zeros(256), y + np.sqrt(2 * plain.horizon) * noise)[1]
+    reach = 2 * ends.std(axis=0)
+    return np.minimum(reach, 0.9 * middle) if problem.process.positive else reach

@@ -10,13 +10,14 @@ import numpy as np
 
 from heatnets import streams
 from heatnets.diffusions import Diffusion
-from heatnets.errors import InputError, Notes, count, describe, positive
+from heatnets.errors import InputError, Notes, count, describe, numeric, positive
 from heatnets.frames import Backward, Frame, Framed, Growing, force, start
 from heatnets.function import Function, checked, probe
 from heatnets.precision import in_double
-from heatnets.processes import Brownian, Process, vector
+from heatnets.processes import Brownian, Process
 from heatnets.regions import Box, Region
 
+_MOST_GROWTH = 100.0  # of |c| T
 _PROBE_COORDINATES = 2**22  # 256 probe points up to d = 16,384, fewer beyond, 32 at least
 
 
@@ -101,12 +102,13 @@ class Problem:
         self.region = Box(-1.0, 1.0) if region is None else region
         if not isinstance(self.region, Region):
             raise InputError(f"`region` must be hn.Box, hn.Point or hn.Normal; got {describe(region)}. Write hn.Box(-1.0, 1.0).")
-        self.region.check(self.dim, "region")
-        if self.process.positive and np.any(self.region.sample(streams.generator(0, "signs"), 256, self.dim) <= 0):
+        self.check_region(self.region, "region")
+        if abs(self.reaction) * self.horizon > _MOST_GROWTH:
             raise InputError(
-                f"`region` must lie in positive coordinates, where a geometric Brownian motion lives; got {self.region}. "
-                "For example hn.Point(spot), or hn.Box(0.8 * spot, 1.2 * spot)."
+                f"`reaction` times `horizon` must be at most {_MOST_GROWTH:g} in size: e^{self.reaction * self.horizon:.3g} is what u is multiplied by. Shorten the horizon."
             )
+        if words := self.process.complaint(self.horizon, source is not None):
+            raise InputError(words)
         self.given = "terminal" if self.backward else "initial"
         self.initial = checked(self.given, terminal if self.backward else initial, ("x",), self.dim, notes)
         self.source = None if source is None else checked("source", source, ("t", "x"), self.dim, notes)
@@ -131,6 +133,15 @@ class Problem:
         }  # fmt: skip
         with_values.__dict__.update(fields)
         return with_values
+
+    def check_region(self, region: Region, name: str) -> None:
+        """Refuse a region that does not fit the coordinates."""
+        region.check(self.dim, name)
+        if self.process.positive and not region.positive:
+            raise InputError(
+                f"`{name}` must lie in positive coordinates, where a geometric Brownian motion lives; got {region}. "
+                "For example hn.Point(spot), or hn.Box(0.8 * spot, 1.2 * spot)."
+            )
 
     def framed(self, region: Region) -> Region:
         """A region of the user's as `plain` sees it."""
@@ -190,8 +201,11 @@ class Problem:
             )
         if places.size == 0 or times.size == 0:
             raise InputError(f"`x` holds no points: shape {places.shape}, with t of shape {times.shape}.")
+        times = np.where(
+            (times > self.horizon) & (times <= self.horizon * (1 + 1e-6)), self.horizon, times
+        )  # float32 times round upwards
         T, first = self.horizon, self.horizon if self.backward else 0.0  # the time at which u is given
-        outside = (times < 0) | (times > T * (1 + 1e-6)) | ((times == first) & positive_time)  # float32 times round upwards
+        outside = (times < 0) | (times > T) | ((times == first) & positive_time)
         if np.any(outside):
             left, right = "(" if positive_time and not self.backward else "[", ")" if positive_time and self.backward else "]"
             worst = np.atleast_1d(times)[np.atleast_1d(outside)][0]
@@ -199,7 +213,6 @@ class Problem:
             raise InputError(f"`t` must lie in {left}0, {T:g}{right}; got {worst:g}. {why}")
         if self.process.positive and not np.all(places > 0):
             raise InputError("`x` must be positive, where a geometric Brownian motion lives; some coordinates are not.")
-        times = np.minimum(times, T)
         single = times.ndim == 0 and places.ndim == 1
         n = max(times.size, len(np.atleast_2d(places)))
         return np.broadcast_to(times, (n,)), np.broadcast_to(places, (n, self.dim)), single
@@ -213,11 +226,10 @@ class Problem:
 def _reaction(value: Any) -> float:
     if callable(value):
         raise InputError("`reaction` must be one number; got a function. Variable coefficients are not supported yet.")
-    return float(vector("reaction", value, 1)[0]) if np.ndim(value) == 0 else _refused(value)
-
-
-def _refused(value: Any) -> float:
-    raise InputError(f"`reaction` must be one number, c in c u; got {describe(value)}.")
+    array = numeric("reaction", value, "It is c in c u, one number.")
+    if array.ndim:
+        raise InputError(f"`reaction` must be one number, c in c u; got {describe(value)}.")
+    return float(array)
 
 
 def _floats(name: str, value: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from heatnets.diffusions import Diffusion, diffusion
-from heatnets.errors import InputError, describe
+from heatnets.errors import InputError, describe, numeric
 from heatnets.frames import Change, Logarithm, Moving, Reverting
 
 
@@ -16,6 +16,10 @@ class Process(abc.ABC):
     """A diffusion process whose generator is the equation's operator."""
 
     positive = False  # lives on positive coordinates only
+
+    def complaint(self, horizon: float, source: bool) -> str:
+        """Words if a horizon is too long for this process."""
+        return ""
 
     @abc.abstractmethod
     def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
@@ -61,7 +65,8 @@ class GeometricBrownian(Process):
         if self.correlation is None:
             A: Any = half if np.ptp(half) else half[0]
         else:
-            rho = np.asarray(self.correlation, np.float64)
+            hint = f"It is one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal."
+            rho = numeric("correlation", self.correlation, hint)
             if rho.ndim == 0:
                 rho = np.full((dim, dim), float(rho))
                 np.fill_diagonal(rho, 1.0)
@@ -69,8 +74,9 @@ class GeometricBrownian(Process):
                 raise InputError(
                     f"`correlation` must be one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal; got {describe(self.correlation)}."
                 )
+            diffusion(rho, dim, "correlation")  # symmetric and positive definite, or it says so
             A = 0.5 * sigma[:, None] * rho * sigma
-        return diffusion(A, dim, "correlation"), (Logarithm(), Moving(growth - half))
+        return diffusion(A, dim), (Logarithm(), Moving(growth - half))
 
     def __repr__(self) -> str:
         return f"process=GeometricBrownian(volatility={_short(self.volatility)}, growth={_short(self.growth)})"
@@ -89,11 +95,21 @@ class OrnsteinUhlenbeck(Process):
         self.rate, self.mean, self.A = rate, mean, diffusion
 
     def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
-        if np.ndim(self.rate) or not np.isfinite(float(self.rate)) or float(self.rate) == 0:
+        theta = numeric("rate", self.rate, "It is θ in θ(m - x), one number for all coordinates.")
+        if theta.ndim or theta == 0:
             raise InputError(
                 f"`rate` must be one finite number, not zero; got {describe(self.rate)}. One rate per coordinate is not supported yet."
             )
-        return diffusion(self.A, dim), (Reverting(float(self.rate), vector("mean", self.mean, dim)),)
+        return diffusion(self.A, dim), (Reverting(float(theta), vector("mean", self.mean, dim)),)
+
+    def complaint(self, horizon: float, source: bool) -> str:
+        reach, most = abs(float(self.rate)) * horizon, 1.0 if source else 15.0
+        if reach <= most:
+            return ""
+        why = (
+            "with a source, whose share of the last times would be lost" if source else "beyond, double precision loses the start"
+        )
+        return f"`rate` times `horizon` must be at most {most:g} in size ({why}); got {reach:g}. Shorten the horizon."
 
     def __repr__(self) -> str:
         return f"process=OrnsteinUhlenbeck(rate={self.rate:g}, mean={_short(self.mean)}, diffusion={_short(self.A)})"
@@ -106,11 +122,8 @@ def vector(name: str, value: Any, dim: int) -> np.ndarray:
             f"`{name}` must be a vector of {dim} numbers; got a function. Variable coefficients are not supported yet, but for "
             "hn.OrnsteinUhlenbeck and hn.GeometricBrownian: Problem(process=...)."
         )
-    try:
-        array = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        array = np.asarray([np.nan, np.nan])
-    if array.shape not in ((), (dim,)) or not np.all(np.isfinite(array)):
+    array = numeric(name, value, f"It is one number, or one for each of {dim} coordinates.")
+    if array.shape not in ((), (dim,)):
         raise InputError(f"`{name}` must be one finite number, or one for each of {dim} coordinates; got {describe(value)}.")
     return np.broadcast_to(array, (dim,)).copy()
 

@@ -23,6 +23,11 @@ class Region(abc.ABC):
 
     single: bool = False  # one point, judged at the end of the time interval
 
+    @property
+    def positive(self) -> bool:
+        """Whether all its points have positive coordinates."""
+        return False
+
     def at(self, fraction: np.ndarray, horizon: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Times and places of points x of the region when a fraction of the time has passed."""
         return horizon * fraction, x
@@ -63,6 +68,10 @@ class Box(Region):
     def centre(self) -> np.ndarray:
         return 0.5 * (self.low + self.high)
 
+    @property
+    def positive(self) -> bool:
+        return bool(np.all(self.low > 0))
+
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         return self.low + (self.high - self.low) * rng.random((count, dim))
 
@@ -85,6 +94,10 @@ class Point(Region):
     @property
     def centre(self) -> np.ndarray:
         return self.x
+
+    @property
+    def positive(self) -> bool:
+        return bool(np.all(self.x > 0))
 
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         return np.tile(self.x, (count, 1))

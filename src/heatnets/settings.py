@@ -118,6 +118,10 @@ def settings(
             raise InputError(
                 '`antithetic` pairs directions, which Gaussian kernels do not have. Use family="importance", or antithetic=False.'
             )
+        if problem.frame.changes:
+            raise InputError(
+                f'`family={kind.name!r}` is for initial-value problems without drift and reaction. Use family="importance".'
+            )
     degree = None if time_degree is None else count("time_degree", time_degree, 0, "Weights are polynomials of this degree in t.")
     if degree is not None and degree > 10:
         raise InputError(f"`time_degree` must be at most 10; got {degree}. Three is plenty for most problems.")
@@ -193,7 +197,7 @@ def _check_region(region: Any, problem: Problem, placement: str) -> None:
         raise InputError(
             f'`train_region` must be hn.Box or hn.Normal (hn.Point with collocation="paths"); got {describe(region)}.'
         )
-    region.check(problem.dim, "train_region")
+    problem.check_region(region, "train_region")
     if region.single and placement != "paths":
         raise InputError(
             "`train_region` must have a volume to place rows in; got a Point. Surround the point: train_region=hn.Box(x - 1, x + 1), "

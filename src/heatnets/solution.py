@@ -136,7 +136,7 @@ class Solution:
 
         Args:
             t, x: as for a call of the solution.
-            samples: random paths per point, in antithetic pairs; four times as many where their tails look heavy.
+            samples: random paths per point, in antithetic pairs; four or sixteen times as many where their tails look heavy.
             confidence: of the interval, at each point on its own.
             seed: of the samples; they are independent of the solve's whatever its seed was.
             halfwidth: samples are added until no interval is wider than this (in units of u), up to 1024 times `samples`.
@@ -225,6 +225,7 @@ class Solution:
         found = how(
             self._plain, self._network(), seen.s, seen.y, samples=samples, confidence=level, seed=streams.check_seed(seed),
             halfwidth=wanted, smooth=self._smooth_from(seen.s, seen.y), tell=self._teller(progress), unit=unit,
+            fuzz=self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None,
         )  # fmt: skip
         if self.problem.frame.changes:
             found = found.widened(4 * EPS)  # exponentials and logarithms on the way to plain coordinates and back
