@@ -45,6 +45,17 @@ def test_the_readme_example_prints_what_it_says():
     np.testing.assert_allclose(values, wanted, rtol=1e-4)  # the digits that are printed
 
 
+@pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
+def test_the_examples_of_the_linear_class_print_what_they_say():
+    page, out = (ROOT / "docs" / "linear.md").read_text(), io.StringIO()
+    (code,), (promised,) = (
+        re.findall(rf"^```{kind}\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL) for kind in ("python", "text")
+    )
+    with contextlib.redirect_stdout(out):
+        exec(code, {})
+    assert out.getvalue() == promised
+
+
 def test_tables_are_those_of_the_results():
     spec = importlib.util.spec_from_file_location("refresh", ROOT / "docs" / "refresh.py")
     refresh = importlib.util.module_from_spec(spec)
