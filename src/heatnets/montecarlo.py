@@ -157,9 +157,9 @@ def _run(
 ) -> Estimate:
     samples = count("samples", samples, 2, "A standard error needs at least two.")
     level = fraction("confidence", confidence)
-    times, places, single = problem.points(t, x)
-    scale = problem.frame.amplitude(times)
-    times, places = problem.frame.inward(times, places)
+    asked_t, asked_x, single = problem.points(t, x)
+    scale = problem.frame.amplitude(asked_t)
+    times, places = problem.frame.inward(asked_t, asked_x)
     with jax.default_device(shop.device):
         equation = values_only(problem.plain)
         context = (equation, streams.key(streams.check_seed(seed), stream), *extra)
@@ -171,8 +171,8 @@ def _run(
     bad = np.flatnonzero(~np.isfinite(total + square))
     if bad.size:
         raise NumericalError(
-            f"Monte Carlo samples from {place([times[bad[0]], places[bad[0]]])} are not finite: "
-            "`initial` or `source` is not finite on a path from there."
+            f"Monte Carlo samples from {place([asked_t[bad[0]], asked_x[bad[0]]])} are not finite: "
+            f"`{problem.given}` or `source` is not finite on a path from there."
         )
     mean = total / samples
     error = np.sqrt(np.maximum(square / samples - mean**2, 0.0) / (samples - 1))
