@@ -328,6 +328,16 @@ def test_rounding_of_the_change_of_variables_is_inside_the_interval():
     assert np.all(np.abs(sure.value - exact) <= sure.halfwidth)
 
 
+@pytest.mark.parametrize("given", ["initial", "terminal"])
+def test_a_strong_reaction_weighs_the_region_wide_error(given):
+    """Errors and sizes count as the user sees them: e^{4t} makes the end of the interval count most."""
+    given = {given: lambda x: jnp.sin(2 * x[0])}
+    problem = hn.Problem(dim=1, horizon=1.0, reaction=4.0, exact=lambda t, x: jnp.sin(2 * x[0]) + 0.0 * t, **given)  # 4 - 2² = 0
+    solution = hn.solve(problem, features=(4, 0), antithetic=True, rows=(400, 0))
+    estimate, truth = solution.error(points=2048, samples=64), hn.measure(solution, 8000).l2
+    assert 0.8 * truth < estimate.value < 1.25 * truth
+
+
 def test_the_payoff_itself_can_be_asked_for():
     """At the time where u is given nothing is sampled, with or without a half-width; and lines are drawn through spots."""
     problem = hn.problems.get("geometric-basket", dim=3)

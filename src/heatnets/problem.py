@@ -209,7 +209,11 @@ class Problem:
         if np.any(outside):
             left, right = "(" if positive_time and not self.backward else "[", ")" if positive_time and self.backward else "]"
             worst = np.atleast_1d(times)[np.atleast_1d(outside)][0]
-            why = "There the derivative in time is singular." if worst == first else "The problem was posed up to `horizon`."
+            why = (
+                "There u is given, and its derivatives may be singular."
+                if worst == first
+                else f"The problem was posed from 0 to `horizon` = {T:g}."
+            )
             raise InputError(f"`t` must lie in {left}0, {T:g}{right}; got {worst:g}. {why}")
         if self.process.positive and not np.all(places > 0):
             raise InputError("`x` must be positive, where a geometric Brownian motion lives; some coordinates are not.")

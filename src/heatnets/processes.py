@@ -71,10 +71,24 @@ class GeometricBrownian(Process):
                 rho = np.full((dim, dim), float(rho))
                 np.fill_diagonal(rho, 1.0)
             if rho.shape != (dim, dim) or not np.allclose(np.diag(rho), 1.0):
+                found = f" and {np.diag(rho)[0]:.3g}, ... on its diagonal (a covariance?)" if rho.shape == (dim, dim) else ""
                 raise InputError(
-                    f"`correlation` must be one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal; got {describe(self.correlation)}."
+                    f"`correlation` must be one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal; got {describe(self.correlation)}{found}."
                 )
-            diffusion(rho, dim, "correlation")  # symmetric and positive definite, or it says so
+            if not np.allclose(rho, rho.T, rtol=0.0, atol=1e-12):
+                raise InputError(
+                    f"`correlation` must be symmetric; entries differ by up to {np.max(np.abs(rho - rho.T)):.2g} from their mirror images."
+                )
+            least = float(np.linalg.eigvalsh(rho)[0])
+            if least <= 1e-12:
+                bound = (
+                    f" One number between any two must lie between {-1 / (dim - 1):.3g} and 1."
+                    if np.ndim(self.correlation) == 0
+                    else ""
+                )
+                raise InputError(
+                    f"`correlation` must be positive definite; its smallest eigenvalue is {least:.2g}. No assets are correlated like this, or one is a mix of the others.{bound}"
+                )
             A = 0.5 * sigma[:, None] * rho * sigma
         return diffusion(A, dim), (Logarithm(), Moving(growth - half))
 

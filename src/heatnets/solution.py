@@ -167,7 +167,7 @@ class Solution:
         halfwidth: float | None = None,
         progress: Progress | None = None,
     ) -> Certificate:
-        """The true gradient at one point or many, t > 0, each component with an interval of its own.
+        """The true gradient at one point or many, t > 0 (t < T for a terminal-value problem), each component with an interval of its own.
 
         As `certify`, with fields of shape (dim,) or (n, dim); `certified`, `reasons` and `samples` are of a point. Where the data are smooth the
         error equation is differentiated (samples of the residual's gradient); where they have kinks or jumps, a weight takes the place of the derivative.
@@ -233,7 +233,7 @@ class Solution:
 
     @in_double
     def error(self, *, points: int = 512, samples: int = 8, confidence: float = 0.95, seed: int = 0) -> RegionError:
-        """The relative L2 error over (0, T] x region (at t = T for a `Point`), with an interval, without an exact solution.
+        """The relative L2 error over (0, T] x region (for a `Point` at t = T, at t = 0 of a terminal-value problem), with an interval, without an exact solution.
 
         Args:
             points: random points of the region.
