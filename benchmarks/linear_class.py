@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from processes import spread
+from processes import study
 
 import heatnets as hn
 from heatnets.problems.finance import market
@@ -114,20 +114,12 @@ def main() -> None:
     args.out.mkdir(exist_ok=True)
     chosen = [c for c in CASES if not args.cases or c.startswith(tuple(args.cases))]
     with ledger(args.out / "linear.json", {"study": "linear class"}) as done:
-        cells = []
-        for seed in range(args.seeds):
-            for label in chosen:
-                key, settings = f"{label} seed={seed}", {"case": label, "seed": seed}
-                if done.find(key, settings) is None:
-                    cells.append(((key, settings), ["--case", label, str(seed)]))
-
-        def ended(cell: tuple[str, dict[str, Any]], found: dict[str, Any]) -> None:
-            if "failed" not in found:
-                done.add(*cell, found)
-            print(cell[0], found, flush=True)
-
-        spread(__file__, cells, args.workers, ended)
-        kept = list(done.cells.values())
+        plan = [
+            (f"{label} seed={seed}", {"case": label, "seed": seed}, [label, str(seed)])
+            for seed in range(args.seeds)
+            for label in chosen
+        ]
+        kept = study(__file__, done, plan, args.workers)
     print(summary(kept))
 
 

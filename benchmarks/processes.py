@@ -12,6 +12,8 @@ from queue import Queue
 from threading import Lock
 from typing import Any
 
+from heatnets.storage import Ledger
+
 
 def spread(
     script: str, cells: Iterable[tuple[Any, list[str]]], workers: int, ended: Callable[[Any, dict[str, Any]], None]
@@ -38,3 +40,16 @@ def spread(
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(one, cells))
+
+
+def study(script: str, done: Ledger, plan: Iterable[tuple[str, dict[str, Any], list[str]]], workers: int) -> list[dict[str, Any]]:
+    """Run the cells (key, settings, arguments of `--case`) that a ledger has not, keep and print each as it ends; return all that are kept."""
+    cells = [((key, settings), ["--case", *arguments]) for key, settings, arguments in plan if done.find(key, settings) is None]
+
+    def ended(cell: tuple[str, dict[str, Any]], found: dict[str, Any]) -> None:
+        if "failed" not in found:
+            done.add(*cell, found)
+        print(cell[0], found, flush=True)
+
+    spread(script, cells, workers, ended)
+    return list(done.cells.values())

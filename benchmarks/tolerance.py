@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from processes import spread
+from processes import study
 
 import heatnets as hn
 from heatnets.storage import ledger
@@ -50,19 +50,15 @@ def main() -> None:
     args.out.mkdir(exist_ok=True)
     plan = [(name, dim, tol) for dim in sorted(args.dims, reverse=True) for name in args.problems for tol in args.tolerances]
     with ledger(args.out / "tolerance.json", {"study": "tolerance"}) as done:
-        cells = []
-        for name, dim, tol in plan:
-            key, settings = f"{name} d={dim} tol={tol:g}", {"problem": name, "dim": dim, "tol": tol}
-            if done.find(key, settings) is None:
-                cells.append(((key, settings), ["--case", name, str(dim), str(tol)]))
-
-        def ended(cell: tuple[str, dict[str, Any]], found: dict[str, Any]) -> None:
-            if "failed" not in found:
-                done.add(*cell, found)
-            print(cell[0], found, flush=True)
-
-        spread(__file__, cells, args.workers, ended)
-        cells = list(done.cells.values())
+        cells = study(
+            __file__,
+            done,
+            [
+                (f"{name} d={dim} tol={tol:g}", {"problem": name, "dim": dim, "tol": tol}, [name, str(dim), str(tol)])
+                for name, dim, tol in plan
+            ],
+            args.workers,
+        )
     print(summary(cells))
 
 

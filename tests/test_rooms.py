@@ -18,7 +18,7 @@ ORDER = [
     "derivatives", "operators",
     "directions", "features", "collocation",
     "tiles", "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "explain",
-    "settings", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",
+    "settings", "sums", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",
     "problems", "plots", "storage", "report", "reproduce", "cli", "__main__",
 ]  # fmt: skip
 

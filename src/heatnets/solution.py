@@ -10,14 +10,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets import certificate, smoothness, streams
+from heatnets import certificate, smoothness, streams, sums
 from heatnets.assembly import forcing, initial_values, powers, value_rows
 from heatnets.certificate import Certificate, RegionError
-from heatnets.derivatives import gradient
 from heatnets.error_equation import Network
 from heatnets.errors import InputError, NumericalError, count, fraction, positive
 from heatnets.explain import Explanation, explain
@@ -81,14 +79,14 @@ class Solution:
     def __call__(self, t: Any, x: Any) -> np.ndarray:
         """ũ(t, x)."""
         seen = self._see(t, x)
-        value = seen.amplitude * self._contract(_value_terms, seen, floats=4 * self.problem.dim)
+        value = seen.amplitude * self._contract(sums.values, seen, floats=4 * self.problem.dim)
         return value[0] if seen.single else value
 
     @in_double
     def gradient(self, t: Any, x: Any) -> np.ndarray:
         """∇ũ(t, x), of shape (dim,) or (n, dim)."""
         seen = self._see(t, x)
-        slope = seen.slope * self._contract(_gradient_terms, seen, floats=8 * self.problem.dim)
+        slope = seen.slope * self._contract(sums.gradients, seen, floats=8 * self.problem.dim)
         return slope[0] if seen.single else slope
 
     @in_double
@@ -96,7 +94,7 @@ class Solution:
         """What is missing in the equation at (t, x), t > 0 (t < T for a terminal-value problem): R = F - (∂_t - div A ∇ - b·∇ - c) ũ."""
         seen = self._see(t, x, positive_time=True)
         left = self._contract(
-            _residual_terms, seen, floats=self._differentiable.workspace(self.problem.dim), equation=self._differentiable
+            sums.residuals, seen, floats=self._differentiable.workspace(self.problem.dim), equation=self._differentiable
         )
         with jax.default_device(self._shop.device):
             missing = seen.amplitude * seen.rate * (forcing(self._equation, (seen.s, seen.y), self._shop) - left)
@@ -311,39 +309,39 @@ class Solution:
                 return contract(terms, self._blocks, data, (t, x), floats, shop, "")
 
         def value(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return contracted(_sized_values, self._equation, 4 * dim, t, x)
+            return contracted(sums.sized_values, self._equation, 4 * dim, t, x)
 
         def residual(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             data = self._differentiable
-            left, size = contracted(_sized_residuals, data, data.workspace(dim), t, x)
+            left, size = contracted(sums.sized_residuals, data, data.workspace(dim), t, x)
             return source(t, x) - left, size
 
         def slope(t: np.ndarray, x: np.ndarray) -> np.ndarray:
-            return contracted(_gradient_terms, self._equation, 8 * dim, t, x)
+            return contracted(sums.gradients, self._equation, 8 * dim, t, x)
 
         def residual_slope(t: np.ndarray, x: np.ndarray) -> np.ndarray:
             data = self._differentiable
-            left = contracted(_residual_gradient_terms, data, 4 * data.workspace(dim), t, x)
+            left = contracted(sums.residual_gradients, data, 4 * data.workspace(dim), t, x)
             with jax.default_device(shop.device):
-                return evaluate(_source_gradient, data, (t, x), 8 * dim, shop) - left
+                return evaluate(sums.source_gradient, data, (t, x), 8 * dim, shop) - left
 
         def initial_slope(x: np.ndarray) -> np.ndarray:
             with jax.default_device(shop.device):
-                return evaluate(_initial_gradient, self._equation, (x,), 8 * dim, shop)
+                return evaluate(sums.initial_gradient, self._equation, (x,), 8 * dim, shop)
 
         def value_bend(t: np.ndarray, x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
             with jax.default_device(shop.device):
-                return contract(_bent_values, self._blocks, self._equation, (t, x, w, c), 16 * dim, shop, "")
+                return contract(sums.bent_values, self._blocks, self._equation, (t, x, w, c), 16 * dim, shop, "")
 
         def residual_bend(t: np.ndarray, x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
             data = self._differentiable
             with jax.default_device(shop.device):
-                left = contract(_bent_residuals, self._blocks, data, (t, x, w, c), 4 * data.workspace(dim), shop, "")
-                return evaluate(_bent_source, data, (t, x, w, c), 16 * dim, shop) - left
+                left = contract(sums.bent_residuals, self._blocks, data, (t, x, w, c), 4 * data.workspace(dim), shop, "")
+                return evaluate(sums.bent_source, data, (t, x, w, c), 16 * dim, shop) - left
 
         def initial_bend(x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
             with jax.default_device(shop.device):
-                return evaluate(_bent_initial, self._equation, (x, w, c), 16 * dim, shop)
+                return evaluate(sums.bent_initial, self._equation, (x, w, c), 16 * dim, shop)
 
         def initial(x: np.ndarray) -> np.ndarray:
             with jax.default_device(shop.device):
@@ -390,71 +388,3 @@ class Solution:
             f"Solution(dim={self.problem.dim}, family={s['family']!r}, features={s['features']}, rows={s['rows']}, "
             f"rank={s['rank']}, {told})"
         )
-
-
-def _value_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
-    p, _ = powers(t, weights.shape[1] - 1)
-    return (weights @ p) @ jax.vmap(lambda f: f.value(equation, t, x))(features)
-
-
-def _sized_values(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> tuple[Array, Array]:
-    """Σ w_j φ_j and Σ |w_j φ_j|."""
-    p, _ = powers(t, weights.shape[1] - 1)
-    terms = (weights @ p) * jax.vmap(lambda f: f.value(equation, t, x))(features)
-    return jnp.sum(terms), jnp.sum(jnp.abs(terms))
-
-
-def _sized_residuals(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> tuple[Array, Array]:
-    """(∂_t - DΔ) Σ w_j φ_j, and the sum of its terms' sizes."""
-    p, dp = powers(t, weights.shape[1] - 1)
-    values, residuals = jax.vmap(lambda f: f.both(equation, t, x))(features)
-    first, second = (weights @ p) * residuals, (weights @ dp) * values
-    return jnp.sum(first + second), jnp.sum(jnp.abs(first) + jnp.abs(second))
-
-
-def _residual_gradient_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
-    return gradient(lambda y: _residual_terms(equation, features, weights, t, y), x)
-
-
-def _source_gradient(equation: Equation, t: Array, x: Array) -> Array:
-    return gradient(lambda y: equation.forcing(t, y), x)
-
-
-def _initial_gradient(equation: Equation, x: Array) -> Array:
-    return gradient(equation.initial, x)
-
-
-def _gradient_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
-    return gradient(lambda y: _value_terms(equation, features, weights, t, y), x)
-
-
-def _bent(f: Callable[[Array], Array], x: Array, w: Array, c: Array) -> Array:
-    """The second derivative of f(x + εw + ½ε²c) at ε = 0."""
-
-    def along(e: Array) -> Array:
-        return f(x + e * w + 0.5 * e**2 * c)
-
-    zero, one = jnp.zeros(()), jnp.ones(())
-    return jax.jvp(lambda e: jax.jvp(along, (e,), (one,))[1], (zero,), (one,))[1]
-
-
-def _bent_values(equation: Equation, features: Feature, weights: Array, t: Array, x: Array, w: Array, c: Array) -> Array:
-    return _bent(lambda y: _value_terms(equation, features, weights, t, y), x, w, c)
-
-
-def _bent_residuals(equation: Equation, features: Feature, weights: Array, t: Array, x: Array, w: Array, c: Array) -> Array:
-    return _bent(lambda y: _residual_terms(equation, features, weights, t, y), x, w, c)
-
-
-def _bent_source(equation: Equation, t: Array, x: Array, w: Array, c: Array) -> Array:
-    return _bent(lambda y: equation.forcing(t, y), x, w, c)
-
-
-def _bent_initial(equation: Equation, x: Array, w: Array, c: Array) -> Array:
-    return _bent(equation.initial, x, w, c)
-
-
-def _residual_terms(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
-    p, dp = powers(t, weights.shape[1] - 1)
-    values, residuals = jax.vmap(lambda f: f.both(equation, t, x))(features)
-    return (weights @ p) @ residuals + (weights @ dp) @ values
