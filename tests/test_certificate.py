@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import certificate, error_equation, smoothness, streams
+from heatnets import certificate, error_equation, slopes, smoothness, streams
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -279,7 +279,7 @@ def test_heavy_tails_get_more_samples_before_they_are_said():
         value_bend=None, residual_bend=None, initial_bend=None, start=0.0,
     )  # fmt: skip
     asked = {"samples": 512, "confidence": 0.95, "seed": 0, "halfwidth": None, "smooth": True, "tell": lambda done, total: None}
-    for how in (certificate.certify, certificate.certify_gradient):
+    for how in (certificate.certify, slopes.certify_gradient):
         found = how(problem, spike, t, x, **asked)
         assert set(found.samples.tolist()) <= {512, 2048, 8192}
         assert np.max(found.samples) > 512
@@ -357,7 +357,7 @@ def test_gradients_lie_in_their_intervals(which, radial, kinked):
 def test_moments_in_pieces_are_those_of_the_whole():
     rng = np.random.default_rng(0)
     samples = np.exp(rng.standard_normal((500, 3))) * np.array([1.0, 1e-150, 1e6])
-    tally = certificate.Tally()
+    tally = slopes.Tally()
     for piece in np.split(samples, [100, 130]):
         tally.add(piece)
     centred = samples - samples.mean(axis=0)

@@ -17,7 +17,7 @@ ORDER = [
     "function", "regions", "diffusions", "frames", "processes", "problem",
     "derivatives", "operators",
     "directions", "features", "collocation",
-    "tiles", "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "explain",
+    "tiles", "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "slopes", "explain",
     "settings", "sums", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",
     "problems", "plots", "storage", "report", "reproduce", "cli", "__main__",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,22 +14,18 @@ from heatnets.error_equation import (
     Network,
     Samples,
     martingale_form,
-    martingale_gradients,
-    residual_bends,
     residual_form,
-    residual_gradients,
-    weighted_bends,
 )
-from heatnets.intervals import FEWEST, HEAVY, Tally, interval, relative, student
+from heatnets.intervals import FEWEST, interval, relative
 from heatnets.precision import EPS
 from heatnets.problem import Problem
 
 _DISAGREE = 5.0  # standard errors between the two forms that are no chance
-_STEPS = 4  # of the martingale form: they divided the variance by 15 to 20 in trials, eight steps by twice that
+STEPS = 4  # of the martingale form: they divided the variance by 15 to 20 in trials, eight steps by twice that
 _PILOTS = 8  # points at which it is decided whether steps pay
 _CHECKS = 4  # of the sanity check
-_AGAIN = 2  # times that points whose tails look heavy get four times the samples, where no half-width was asked for
-_MOST = 1024  # times the samples asked for, where a half-width is
+AGAIN = 2  # times that points whose tails look heavy get four times the samples, where no half-width was asked for
+MOST = 1024  # times the samples asked for, where a half-width is
 _PLAIN = 256  # times the samples of a region-wide error, where each costs one evaluation of the data
 
 
@@ -147,7 +143,7 @@ def certify(
 ) -> Certificate:
     """Intervals for the true values at points with t >= 0: the residual form where ũ is smooth, checked by the martingale form; else the latter.
 
-    Values come out in the user's units, `unit` times the problem's own. With `halfwidth`, in those units, samples are doubled at the points that need more, up to `_MOST` times as many. Without, points where tails look heavy get
+    Values come out in the user's units, `unit` times the problem's own. With `halfwidth`, in those units, samples are doubled at the points that need more, up to `MOST` times as many. Without, points where tails look heavy get
     four times the samples before that is said, and sixteen times.
     """
     value, rounding = u.value(t, x)[0], rounding_of(u, t, x, seed, fuzz)
@@ -157,7 +153,7 @@ def certify(
     half, spent = rounding.copy(), np.zeros(len(t), int)
     reasons: list[tuple[str, ...]] = [()] * len(t)
     missed: dict[int, tuple[str, ...]] = {}
-    steps = 0 if smooth else _STEPS
+    steps = 0 if smooth else STEPS
     wanted = None if halfwidth is None else halfwidth / np.broadcast_to(unit, t.shape)
 
     def draw(points: np.ndarray, pairs: int, batch: int) -> Samples:
@@ -192,13 +188,13 @@ def certify(
                 reasons[i] = tuple(why for why in reasons[i] if "heavy tails" not in why)  # of rounding errors
             half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else 0.0)
         if wanted is None:
-            doubtful = [i for i in open_ if reasons[i] and np.isfinite(half[i]) and batch < _AGAIN and pairs >= FEWEST]
+            doubtful = [i for i in open_ if reasons[i] and np.isfinite(half[i]) and batch < AGAIN and pairs >= FEWEST]
             open_ = np.array(doubtful, int)
             pairs, batch = 3 * max((spent[i] // 2 for i in doubtful), default=0), batch + 1
             continue
         wide = np.array([i for i in open_ if half[i] > wanted[i] and np.isfinite(half[i])], int)
         hopeless = rounding + np.array([added.get(i, 0.0) for i in range(len(t))]) >= wanted
-        ended = [i for i in wide if spent[i] >= _MOST * samples or hopeless[i]]
+        ended = [i for i in wide if spent[i] >= MOST * samples or hopeless[i]]
         for i in ended:
             missed[int(i)] = (f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples",)
         open_ = np.array([i for i in wide if i not in ended], int)
@@ -267,158 +263,11 @@ def _cheaper(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, later: 
     some = later[:: max(1, len(later) // _PILOTS)][:_PILOTS]
     sources = problem.source is not None
     cost = {}
-    for steps, evaluations in ((0, 1 + sources), (_STEPS, 1 + _STEPS * sources + (_STEPS - 1) * u.slope_cost)):
+    for steps, evaluations in ((0, 1 + sources), (STEPS, 1 + STEPS * sources + (STEPS - 1) * u.slope_cost)):
         rngs = [streams.generator(seed, f"certificate pilot {steps} {i}") for i in some]
         drawn = martingale_form(problem, u, t[some], x[some], FEWEST, rngs, steps)
         cost[steps] = evaluations * float(np.sum(np.var(drawn.corrections, axis=1)))
     return min(cost, key=lambda k: cost[k])
-
-
-def certify_gradient(
-    problem: Problem,
-    u: Network,
-    t: np.ndarray,
-    x: np.ndarray,
-    *,
-    samples: int,
-    confidence: float,
-    seed: int,
-    halfwidth: float | None,
-    smooth: bool,
-    tell: Tell,
-    unit: np.ndarray | float = 1.0,
-    fuzz: np.ndarray | None = None,
-) -> Certificate:
-    """Intervals for each component of the true gradient at points with t > 0: the residual form differentiated where ũ is smooth, else a weight."""
-    rng = streams.generator(seed, "last bits of the gradient")
-    size = np.abs(x) if fuzz is None else fuzz
-    near = [u.gradient(t, x + EPS * size * rng.choice([-1.0, 1.0], x.shape)) for _ in range(3)]
-    slope = u.gradient(t, x)
-    rounding = EPS * np.abs(slope) + 4 * np.std([slope, *near], axis=0, ddof=1)
-
-    def draw(i: int, pairs: int, rng: Any) -> Iterator[np.ndarray]:
-        if smooth:
-            return residual_gradients(problem, u, float(t[i]), x[i], pairs, rng)
-        return martingale_gradients(problem, u, float(t[i]), x[i], pairs, rng, _STEPS)
-
-    def unseen(i: int) -> Any:
-        if smooth:
-            return 0.0
-        pilot = streams.generator(seed, f"gradient certificate pilot {i}")
-        spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
-        return 0.5 * float(spread) * problem.scatter.stiffness / np.sqrt(2 * t[i])
-
-    method = "residual, differentiated" if smooth else f"martingale, weighted, {_STEPS} steps"
-    units = np.broadcast_to(unit, x.shape)
-    return _tallied(draw, unseen, slope, slope, rounding, units, samples, confidence, seed, "gradient", halfwidth, tell, method)
-
-
-def certify_curvature(
-    problem: Problem,
-    u: Network,
-    t: np.ndarray,
-    x: np.ndarray,
-    *,
-    curves: tuple[np.ndarray, np.ndarray],
-    samples: int,
-    confidence: float,
-    seed: int,
-    halfwidth: float | None,
-    smooth: bool,
-    tell: Tell,
-    unit: np.ndarray | float = 1.0,
-    fuzz: np.ndarray | None = None,
-) -> Certificate:
-    """Intervals for second derivatives of u along curves x + εw + ½ε²c at points with t > 0: of the residual form where ũ is smooth, else by weights."""
-    value = u.value_bend(t, x, *curves)[:, None]
-    rng = streams.generator(seed, "last bits of the curvature")
-    size = np.abs(x) if fuzz is None else fuzz
-    near = [u.value_bend(t, x + EPS * size * rng.choice([-1.0, 1.0], x.shape), *curves)[:, None] for _ in range(3)]
-    rounding = EPS * np.abs(value) + 4 * np.std([value, *near], axis=0, ddof=1)
-
-    def draw(i: int, pairs: int, rng: Any) -> Iterator[np.ndarray]:
-        how = residual_bends if smooth else weighted_bends
-        return how(problem, u, float(t[i]), x[i], (curves[0][i], curves[1][i]), pairs, rng)
-
-    def unseen(i: int) -> Any:
-        if smooth:
-            return 0.0
-        pilot = streams.generator(seed, f"curvature certificate pilot {i}")
-        spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
-        return 0.5 * float(spread) * float(curves[0][i] @ problem.scatter.solve(curves[0][i])) / (2 * t[i])
-
-    method = "residual, differentiated twice" if smooth else "Monte Carlo, weighted"
-    # By weights the samples are of u itself, not of what the network lacks.
-    base, rounding = (value, rounding) if smooth else (0.0 * value, EPS * np.abs(value))
-    units = np.broadcast_to(unit, t.shape)[:, None]
-    found = _tallied(draw, unseen, base, value, rounding, units, samples, confidence, seed, "curvature", halfwidth, tell, method)
-    return replace(found, **{name: getattr(found, name)[:, 0] for name in ("value", "error", "low", "high", "halfwidth")})
-
-
-def _tallied(
-    draw: Callable[[int, int, Any], Iterator[np.ndarray]],
-    unseen: Callable[[int], Any],
-    base: np.ndarray,
-    network: np.ndarray,
-    rounding: np.ndarray,
-    unit: np.ndarray,
-    samples: int,
-    confidence: float,
-    seed: int,
-    what: str,
-    halfwidth: float | None,
-    tell: Tell,
-    method: str,
-) -> Certificate:
-    """Intervals for `base` plus the mean of vectors that `draw` gives in pieces, point by point; samples are added as `certify` does."""
-    n = len(base)
-    mean, half, spent, good = np.zeros_like(base), np.zeros_like(base), np.zeros(n, int), np.zeros(n, bool)
-    reasons: list[tuple[str, ...]] = [()] * n
-    for i in range(n):
-        tell(i, n)
-        tally, pairs, batch, least = Tally(), max(samples // 2, 2), 0, unseen(i)
-        while True:
-            for piece in draw(i, pairs, streams.generator(seed, f"{what} certificate {batch} {i}")):
-                tally.add(piece)
-            found = student(tally.variance, tally.kurtosis, tally.largest, tally.count, confidence, least=least)
-            mean[i], spent[i] = tally.mean, 2 * tally.count
-            half[i] = found + rounding[i]
-            reasons[i] = _doubts(tally)
-            if not np.all(np.isfinite(half[i])):
-                break
-            if halfwidth is None:
-                if not reasons[i] or batch == _AGAIN or tally.count < FEWEST:
-                    break
-                pairs, batch = 3 * tally.count, batch + 1
-                continue
-            if np.max(unit[i] * half[i]) <= halfwidth or spent[i] >= _MOST * samples:
-                break
-            pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
-        good[i] = not reasons[i]
-        if halfwidth is not None and np.max(unit[i] * half[i]) > halfwidth:
-            reasons[i] = (*reasons[i], f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples")
-    tell(n, n)
-    value = base + mean
-    found_all = Certificate(
-        value, value - network, value - half, value + half, half, good, tuple(reasons), method, spent, confidence
-    )
-    return found_all.scaled(unit)
-
-
-def _doubts(tally: Tally) -> tuple[str, ...]:
-    said = []
-    bad, heavy = int(np.sum(~np.isfinite(tally.mean))), int(np.sum(tally.kurtosis > HEAVY * tally.count))
-    if bad:
-        said.append(
-            f"samples of {bad} components are not finite: the data, or a derivative of theirs, are not finite on some paths"
-        )
-    elif tally.count < FEWEST:
-        said.append(f"only {tally.count} independent sample pairs: ask for {FEWEST} or more")
-    elif heavy:
-        said.append(
-            f"heavy tails in {heavy} of {tally.mean.size} components: a few of {tally.count} sample pairs carry their variance; ask for more"
-        )
-    return tuple(said)
 
 
 def region_error(

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets import certificate, smoothness, streams, sums
+from heatnets import certificate, slopes, smoothness, streams, sums
 from heatnets.assembly import forcing, initial_values, powers, value_rows
 from heatnets.certificate import Certificate, RegionError
 from heatnets.error_equation import Network
@@ -171,7 +171,7 @@ class Solution:
         error equation is differentiated (samples of the residual's gradient); where they have kinks or jumps, a weight takes the place of the derivative.
         """
         seen = self._see(t, x, positive_time=True)
-        return self._certified(certificate.certify_gradient, seen, seen.slope, samples, confidence, seed, halfwidth, progress)
+        return self._certified(slopes.certify_gradient, seen, seen.slope, samples, confidence, seed, halfwidth, progress)
 
     @in_double
     def certify_curvature(
@@ -198,7 +198,7 @@ class Solution:
                 f"`direction` must be a vector of {self.problem.dim} finite numbers, not all zero, or one for each point; got shape {along.shape}."
             )
         first, second = self.problem.frame.curve(seen.t, seen.x, along * np.ones_like(seen.x))
-        how = partial(certificate.certify_curvature, curves=(first, second))
+        how = partial(slopes.certify_curvature, curves=(first, second))
         return self._certified(how, seen, seen.amplitude, samples, confidence, seed, halfwidth, progress)
 
     def _certified(
