@@ -295,7 +295,7 @@ def test_a_half_width_is_reached_or_said(radial, monkeypatch):
     assert np.all(more.halfwidth <= wanted)
     assert np.all(more.samples > first.samples)
     assert len(set(more.samples.tolist())) > 1  # points that need fewer stop earlier
-    monkeypatch.setattr(certificate, "_MOST", 2)
+    monkeypatch.setattr(certificate, "MOST", 2)
     ended = radial.certify(t, x, samples=256, halfwidth=wanted / 100)
     assert np.all(ended.certified)  # the intervals are sound, only wider
     assert "was not reached" in ended.reasons[0][-1]
