@@ -17,7 +17,7 @@ PARAMETERS = {
     "oscillating": [{"dim": 1}, {"dim": 6, "diffusion": 0.3, "wavenumber": 1.5}],
     "nonseparable": [{"dim": 1}, {"dim": 2, "alpha": 0.5}, {"dim": 7, "diffusion": 0.6, "alpha": 2.0, "beta": 0.7}],
 }
-PARAMETERS |= {name: [{"dim": 2}, {"dim": 5}] for kind in ("linear", "finance") for name in hn.problems.names(kind)}
+PARAMETERS |= {name: [{"dim": 2}, {"dim": 5}] for kind in ("linear", "variable", "finance") for name in hn.problems.names(kind)}
 DEFAULT = [{"dim": 2, "diffusion": 1.3}, {"dim": 5, "diffusion": 0.4}]
 CASES = [
     pytest.param(name, p, id=f"{name}-{i}") for name in hn.problems.names() for i, p in enumerate(PARAMETERS.get(name, DEFAULT))
@@ -37,9 +37,24 @@ def test_the_exact_solution_solves_the_equation(name, parameters):
         t, x = frame.outward(s, y)
         return problem.exact(t, x) / frame.amplitude(t)
 
+    def operator(s, y):
+        if plain.varying is None:
+            return jnp.sum(A * jax.hessian(lambda z: v(s, z))(y))
+        given, (t, x) = plain.varying, frame.outward(s, y)  # as the user wrote it
+
+        def flux(z):
+            a = given.diffusion(t, z) if callable(given.diffusion) else jnp.ones(())
+            return a * jax.grad(lambda q: v(s, q))(z)
+
+        slope, hessian = jax.grad(lambda z: v(s, z))(y), jax.hessian(lambda z: v(s, z))(y)
+        trace = jnp.sum((given.diffusion(t, x) if callable(given.diffusion) else 1.0) * jnp.diagonal(hessian))
+        second = jnp.trace(jax.jacfwd(flux)(y)) if given.divergence else trace
+        c = given.reaction(t, x) if callable(given.reaction) else given.reaction
+        return second + given.drift(t, x) @ slope + c * v(s, y)
+
     @jax.jit
     def sides(s, y):
-        left = jax.jacfwd(lambda r: v(r, y))(s) - jnp.sum(A * jax.hessian(lambda z: v(s, z))(y))
+        left = jax.jacfwd(lambda r: v(r, y))(s) - operator(s, y)
         right = 0.0 if plain.source is None else plain.source(s, y)
         return left, right, v(jnp.zeros(()), y), plain.initial(y)
 

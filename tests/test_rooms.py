@@ -14,10 +14,10 @@ import heatnets as hn
 ROOT = Path(hn.__file__).parent
 ORDER = [
     "errors", "precision", "streams", "clock",
-    "function", "regions", "diffusions", "frames", "processes", "problem",
+    "tiles", "function", "regions", "diffusions", "frames", "processes", "varying", "walks", "problem",
     "derivatives", "operators",
     "directions", "features", "collocation",
-    "tiles", "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "slopes", "explain",
+    "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "slopes", "explain",
     "settings", "sums", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",
     "problems", "plots", "storage", "report", "reproduce", "cli", "__main__",
 ]  # fmt: skip

@@ -165,6 +165,7 @@ def certify(
     spread = np.zeros(len(t))
     kept: dict[int, list[np.ndarray]] = {int(i): [] for i in later}
     added: dict[int, float] = {int(i): 0.0 for i in later}
+    stepped: dict[int, float] = {int(i): 0.0 for i in later}  # what steps half as many change, on average
     open_, pairs, batch = later, max(samples // 2, 2), 0
     if wanted is not None and not smooth and len(later):
         steps = _cheaper(problem, u, t, x, later, seed)
@@ -175,10 +176,11 @@ def certify(
             some = open_[begin : begin + together]
             drawn = draw(some, pairs, batch)
             spread[some] = np.maximum(spread[some], drawn.spread)
-            for i, corrections, more in zip(some.tolist(), drawn.corrections, drawn.rounding, strict=True):
+            for i, corrections, more, change in zip(some.tolist(), drawn.corrections, drawn.rounding, drawn.steps, strict=True):
                 before = sum(map(len, kept[i]))
                 kept[i].append(corrections)
                 added[i] = (before * added[i] + pairs * float(more)) / (before + pairs)
+                stepped[i] = (before * stepped[i] + float(np.sum(change))) / (before + pairs)
         tell(len(open_), len(open_))
         for i in open_:
             found = interval(np.concatenate(kept[int(i)])[None], confidence, least=0.5 * spread[i])
@@ -186,21 +188,22 @@ def certify(
             spent[i] = 2 * sum(map(len, kept[int(i)]))
             if found.half[0] < rounding[i] and np.isfinite(found.half[0]):
                 reasons[i] = tuple(why for why in reasons[i] if "heavy tails" not in why)  # of rounding errors
-            half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else 0.0)
+            half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else 0.0) + abs(stepped[int(i)])
         if wanted is None:
             doubtful = [i for i in open_ if reasons[i] and np.isfinite(half[i]) and batch < AGAIN and pairs >= FEWEST]
             open_ = np.array(doubtful, int)
             pairs, batch = 3 * max((spent[i] // 2 for i in doubtful), default=0), batch + 1
             continue
         wide = np.array([i for i in open_ if half[i] > wanted[i] and np.isfinite(half[i])], int)
-        hopeless = rounding + np.array([added.get(i, 0.0) for i in range(len(t))]) >= wanted
+        hopeless = rounding + np.array([added.get(i, 0.0) + abs(stepped.get(i, 0.0)) for i in range(len(t))]) >= wanted
         ended = [i for i in wide if spent[i] >= MOST * samples or hopeless[i]]
         for i in ended:
-            missed[int(i)] = (f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples",)
+            why = f": the steps of paths alone allow {abs(stepped[int(i)]):.2g}" if abs(stepped[int(i)]) > wanted[i] else ""
+            missed[int(i)] = (f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples{why}",)
         open_ = np.array([i for i in wide if i not in ended], int)
         pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
     if smooth and len(later):
-        _compare(problem, u, t, x, later, kept, reasons, max(FEWEST, samples // 64), seed)
+        _compare(problem, u, t, x, later, kept, stepped, reasons, max(FEWEST, samples // 64), seed)
     reasons = [
         r if r or np.isfinite(h) else ("the value or its interval is not finite",)
         for r, h in zip(reasons, value + half, strict=True)
@@ -208,6 +211,7 @@ def certify(
     good = np.array([not r for r in reasons])
     reasons = [(*r, *missed.get(i, ())) for i, r in enumerate(reasons)]
     method = "residual" if smooth else f"martingale, {steps} steps" if steps else "martingale, no steps (Monte Carlo)"
+    method += "" if problem.varying is None else ", paths in steps"
     return Certificate(
         value + mean, mean, value + mean - half, value + mean + half, half, good, tuple(reasons), method, spent, confidence
     ).scaled(unit)
@@ -232,6 +236,7 @@ def _compare(
     x: np.ndarray,
     later: np.ndarray,
     kept: dict[int, list[np.ndarray]],
+    stepped: dict[int, float],
     reasons: list[tuple[str, ...]],
     pairs: int,
     seed: int,
@@ -242,8 +247,9 @@ def _compare(
         return
     rngs = [streams.generator(seed, f"certificate check {i}") for i in sure]
     other = martingale_form(problem, u, t[sure], x[sure], pairs, rngs, _CHECKS)
-    for i, corrections, rounding in zip(sure.tolist(), other.corrections, other.rounding, strict=True):
-        apart = float(disagreement(np.concatenate(kept[i])[None], corrections[None])[0])
+    for i, corrections, rounding, change in zip(sure.tolist(), other.corrections, other.rounding, other.steps, strict=True):
+        allowed = abs(stepped[i]) + abs(float(np.mean(change)))
+        apart = float(disagreement(np.concatenate(kept[i])[None], corrections[None], allowed)[0])
         rounded = abs(float(np.mean(corrections))) < 100 * float(rounding)
         if apart > _DISAGREE and not rounded:
             reasons[i] = (
@@ -251,11 +257,11 @@ def _compare(
             )
 
 
-def disagreement(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """How many standard errors the means of two independent sets of samples lie apart, for each row."""
-    gap = first.mean(axis=1) - second.mean(axis=1)
+def disagreement(first: np.ndarray, second: np.ndarray, allowed: float = 0.0) -> np.ndarray:
+    """How many standard errors the means of two independent sets of samples lie apart, for each row, beyond what is allowed for steps."""
+    gap = np.maximum(np.abs(first.mean(axis=1) - second.mean(axis=1)) - allowed, 0.0)
     noise = np.sqrt(sum(s.var(axis=1, ddof=1) / s.shape[1] for s in (first, second)))
-    return np.abs(gap) / np.where(noise > 0, noise, np.inf)
+    return gap / np.where(noise > 0, noise, np.inf)
 
 
 def _cheaper(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, later: np.ndarray, seed: int) -> int:
@@ -293,11 +299,11 @@ def region_error(
     value, terms = u.value(t, x)
     if smooth:
         drawn = residual_form(problem, u._replace(residual=residual), t, x, pairs, rngs)
-        rounding = EPS * terms + drawn.rounding
+        rounding = EPS * terms + drawn.rounding + np.abs(drawn.steps.mean(axis=1))
     else:  # samples without steps are hundreds of times cheaper than those with
         pairs *= _PLAIN
         drawn = martingale_form(problem, u, t, x, pairs, rngs, 0)
-        rounding = EPS * terms
+        rounding = EPS * terms + np.abs(drawn.steps.mean(axis=1))
     found = relative(factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence)
     top = problem.horizon * largest + (abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0)
     top *= float(np.max(factor))

@@ -45,8 +45,10 @@ class Differentiable(eqx.Module):
         """The value at `args` and the derivative along `tangents`, in one forward pass."""
         return jax.jvp(self.function, tuple(args), tuple(tangents))
 
-    def second(self, *args: Array) -> Float[Array, ""]:
-        """tr(A D²f) in the last argument, the others held."""
+    def second(self, *args: Array, scatter: Diffusion | None = None) -> Float[Array, ""]:
+        """tr(A D²f) in the last argument, the others held; with another A where `scatter` is given."""
+        if scatter is not None:
+            return Differentiable(self.function, self.rung, scatter).second(*args)
         D, columns = self.scatter.scalar, self.scatter.columns
         bulk = self.laplacian(*args) if D is None else D * self.laplacian(*args)
         if columns is None:

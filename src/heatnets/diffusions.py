@@ -167,9 +167,14 @@ class Structured(Diffusion):
 
 
 class Factor:
-    """`diffusion=hn.Factor(S)`: A = S Sᵀ, with S a square matrix that has an inverse."""
+    """`diffusion=hn.Factor(S)`: A = S Sᵀ, with S a square matrix that has an inverse, or a function of (t, x) that returns one."""
+
+    S: Any
 
     def __init__(self, S: Any) -> None:
+        if callable(S):
+            self.S = S
+            return
         self.S = numeric("Factor", S, "Write hn.Factor(S), S of shape (dim, dim).")
         if self.S.ndim != 2 or self.S.shape[0] != self.S.shape[1]:
             raise InputError(
@@ -203,7 +208,9 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
     if isinstance(value, Diffusion):
         return value
     if callable(value):
-        raise InputError(f"`{name}` must not depend on t or x: variable coefficients are not supported yet. {_HINT}")
+        raise InputError(
+            f"`{name}` must not depend on t or x here. A function A(t, x) is given as hn.Problem(diffusion=A). {_HINT}"
+        )
     if isinstance(value, Factor):
         return _dense(_fits(name, value.S, dim), name)
     if isinstance(value, LowRank):

@@ -3,7 +3,8 @@
     residual form     u(t, x) - ũ(t, x) = E[e0(X_t)] + t E[R(rt, X_{(1-r)t})],   R = F - (∂_t - div A ∇)ũ,  e0 = u0 - ũ(0, ·)
     martingale form   u(t, x) = E[u0(X_t) + ∫ F(t-s, X_s) ds - ∫ ∇ũ(t-s, X_s)·√2 S dW_s]
 
-with X the Brownian path X_s = x + √2 S W_s, A = S Sᵀ. The first needs ũ in C^{1,2}, and has a tiny variance because R is small. The second holds for
+with X the Brownian path X_s = x + √2 S W_s, A = S Sᵀ. Where coefficients vary, X moves in steps and carries a weight exp(∫ c), and everything is done twice, with
+steps half as many the second time: twice the one less the other is free of the steps' first-order bias. The first needs ũ in C^{1,2}, and has a tiny variance because R is small. The second holds for
 any ũ with a square-integrable gradient, for any step size with left-point sums and F at random times inside the steps; its
 variance falls only with the number of steps.
 """
@@ -19,6 +20,7 @@ from heatnets import streams
 from heatnets.collocation import judged, time_fractions
 from heatnets.precision import EPS
 from heatnets.problem import Problem
+from heatnets.walks import Moved, Walk
 
 CHUNK = 2**23  # coordinates of sample points held at once
 
@@ -51,9 +53,9 @@ def paths(problem: Problem, points: int, samples: int, seed: int, stream: str) -
     rng = streams.generator(seed, stream)
     t, x = judged(problem.region, problem.horizon, points, problem.dim, rng)
     r, density = time_fractions(rng, (points, samples))
-    lag = (1 - r) * t[:, None]
-    y = x[:, None] + np.sqrt(2 * lag)[..., None] * problem.scatter.shape(rng.standard_normal((points, samples, problem.dim)))
-    return Paths(t, x, r * t[:, None], y, t[:, None] / density)
+    start, walk = t[:, None], problem.walk
+    moved = walk.go(start, x[:, None], (1 - r) * start, walk.draw(rng, (points, samples), problem.dim))
+    return Paths(t, x, r * start, moved.place, moved.weight * start / density)
 
 
 def mean_square(corrections: np.ndarray) -> Square:
@@ -93,96 +95,173 @@ Curve = tuple[np.ndarray, np.ndarray]  # first and second derivative of a curve 
 
 
 class Samples(NamedTuple):
-    """Independent corrections of ũ, one row of pairs per point; what rounding may have done to their mean; how far values on paths spread."""
+    """Independent corrections of ũ, one row of pairs per point; what rounding may have done to their mean; how far values on paths spread; and by how much
+    steps half as many change each correction, where paths go in steps."""
 
     corrections: np.ndarray
     rounding: np.ndarray
     spread: np.ndarray
+    steps: np.ndarray
 
 
 def residual_form(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any]) -> Samples:
     """Antithetic pairs of e0(X_t) + t R(rt, X_{(1-r)t}) / density(r), with r from `time_fractions`."""
-    scatter, dim = problem.scatter, problem.dim
-    out, rounding = np.empty((len(t), pairs)), np.zeros(len(t))
-    for some, first, last in _chunks(len(t), pairs, 2 * dim):
+    walk, dim = problem.walk, problem.dim
+    out, steps, rounding = np.empty((len(t), pairs)), np.zeros((len(t), pairs)), np.zeros(len(t))
+    for some, first, last in _chunks(len(t), pairs, 2 * _width(problem)):
         n, here, there = last - first, t[some, None], x[some, None, :]
-        drawn = [(*time_fractions(rng, n), scatter.shape(rng.standard_normal((n, dim)))) for rng in rngs[some]]
-        r, density, xi = (np.stack(parts) for parts in zip(*drawn, strict=True))
-        step = np.sqrt(2 * (1 - r) * here)[..., None] * xi
-        R, terms = _both(u.residual, r * here, there, step)
+        drawn = [(*time_fractions(rng, n), walk.draw(rng, (n,), dim)) for rng in rngs[some]]
+        r, density, noise = (np.stack(parts) for parts in zip(*drawn, strict=True))
         weight = here / density
-        out[some, first:last] = weight * R
-        rounding[some] += EPS * np.sum(weight * terms, axis=1) / pairs
-        if u.start:
-            (e0,) = _both(lambda s, y: (u.initial(y),), r * here, there, np.sqrt(2 * here)[..., None] * xi)
-            out[some, first:last] += u.start * e0
-    return Samples(out, rounding, np.zeros(len(t)))
+        found: list[tuple[float, np.ndarray]] = []
+        for factor, level, own in walk.levels(noise):
+            R, terms = _both(u.residual, level, here, there, (1 - r) * here, own)
+            value = weight * R
+            if not found:
+                rounding[some] += EPS * np.sum(weight * terms, axis=1) / pairs
+            if u.start:
+                (e0,) = _both(lambda s, y: (u.initial(y),), level, here, there, here, own)
+                value = value + u.start * e0
+            found.append((factor, value))
+        out[some, first:last], steps[some, first:last] = _combined(found)
+    return Samples(out, rounding, np.zeros(len(t)), steps)
 
 
-def _both(function: Callable[..., Any], t: np.ndarray, x: np.ndarray, step: np.ndarray) -> list[np.ndarray]:
-    """A function of points, averaged over x + step and x - step."""
-    flat = step.shape[-1]
-    ways = [(x + sign * step).reshape(-1, flat) for sign in (1.0, -1.0)]
-    found = function(np.tile(t.ravel(), 2), np.concatenate(ways))
-    return [0.5 * (f[: len(ways[0])] + f[len(ways[0]) :]).reshape(step.shape[:-1]) for f in found]
+def _combined(found: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Levels of a walk, each times its factor, added; and the finest less the coarsest."""
+    if len(found) == 1:
+        return found[0][1], np.zeros_like(found[0][1])
+    return sum(factor * value for factor, value in found), found[0][1] - found[-1][1]  # type: ignore[return-value]
+
+
+def _both(
+    function: Callable[..., Any], walk: Walk, t: np.ndarray, x: np.ndarray, lag: np.ndarray, noise: np.ndarray
+) -> list[np.ndarray]:
+    """A function of points, weighted, averaged over the ends of paths with a noise and with its opposite."""
+    ways = [walk.go(t, x, lag, sign * noise) for sign in (1.0, -1.0)]
+    shape, dim = ways[0].place.shape[:-1], x.shape[-1]
+    time = np.broadcast_to(t - lag, shape)
+    found = function(np.tile(time.ravel(), 2), np.concatenate([way.place.reshape(-1, dim) for way in ways]))
+    half = time.size
+    return [0.5 * (ways[0].weight * f[:half].reshape(shape) + ways[1].weight * f[half:].reshape(shape)) for f in found]
 
 
 def martingale_form(
     problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any], steps: int
 ) -> Samples:
     """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√2 SΔW, less ũ(t, x): steps shorten towards the initial time."""
-    scatter, dim = problem.scatter, problem.dim
-    out, spread = np.empty((len(t), pairs)), np.zeros(len(t))
+    dim = problem.dim
+    out, change, spread = np.empty((len(t), pairs)), np.zeros((len(t), pairs)), np.zeros(len(t))
     value, terms = u.value(t, x)
     slope = u.gradient(t, x) if steps else None
     moves = max(steps, 1)
-    for some, first, last in _chunks(len(t), pairs, 4 * dim):
+    walk = problem.walk.over(2 * moves)
+    for some, first, last in _chunks(len(t), pairs, 4 * _width(problem)):
         n, count = last - first, len(t[some])
-        total, martingale = np.zeros((2, count, n)), np.zeros((2, count, n))
-        place = np.broadcast_to(x[some, None, :], (2, count, n, dim))
+        paths: list[_Path] = []
         for k in range(moves):
             to_go, after = (t[some, None] * (1 - m / moves) ** 2 for m in (k, k + 1))
             h = to_go - after
-            drawn = [(rng.random(n), scatter.shape(rng.standard_normal((2, n, dim)))) for rng in rngs[some]]
+            drawn = [(rng.random(n), walk.draw(rng, (2, n), dim)) for rng in rngs[some]]
             fraction, noise = (np.stack(parts) for parts in zip(*drawn, strict=True))
-            inside = np.sqrt(2 * fraction * h)[..., None] * noise[:, 0]
-            whole = inside + np.sqrt(2 * (1 - fraction) * h)[..., None] * noise[:, 1]
-            if problem.source is not None:
-                there = place + np.stack([inside, -inside])
-                total += h * _at(u.source, to_go - fraction * h, there)
-            move = np.stack([whole, -whole])
-            if slope is not None:
-                here = slope[some, None, :] if k == 0 else _at(u.gradient, np.broadcast_to(to_go, (count, n)), place)
-                martingale += np.sum(here * move, axis=-1)
-            place = place + move
-        total += _at(lambda s, y: u.initial(y), np.zeros((count, n)), place)
-        out[some, first:last] = (total - martingale).mean(axis=0) - value[some, None]
-        spread[some] = np.maximum(spread[some], total.std(axis=(0, 2)))
-    return Samples(out, EPS * terms, spread)
+            levels = list(zip(walk.levels(noise[:, 0]), walk.levels(noise[:, 1]), strict=True))
+            paths = paths or [_Path(factor, x[some, None, :], (2, count, n, dim)) for (factor, _, _), _ in levels]
+            for path, ((_, level, inside), (_, _, rest)) in zip(paths, levels, strict=True):
+                way, mid = path.place, to_go - fraction * h
+                one = [level.go(to_go, way[i], fraction * h, sign * inside) for i, sign in enumerate((1.0, -1.0))]
+                two = [level.go(mid, one[i].place, (1 - fraction) * h, sign * rest) for i, sign in enumerate((1.0, -1.0))]
+                if problem.source is not None:
+                    there = np.stack([m.place for m in one])
+                    path.total += path.weight * _weights(one) * h * _at(u.source, mid, there)
+                if slope is not None:
+                    here = slope[some, None, :] if k == 0 else _at(u.gradient, np.broadcast_to(to_go, (count, n)), way)
+                    push = np.stack([a.push + b.push for a, b in zip(one, two, strict=True)])
+                    path.martingale += path.weight * np.sum(here * push, axis=-1)
+                path.place = np.stack([m.place for m in two])
+                path.weight = path.weight * _weights(one) * _weights(two)
+        for path in paths:
+            path.total += path.weight * _at(lambda s, y: u.initial(y), np.zeros((count, n)), path.place)
+        found = [(path.factor, (path.total - path.martingale).mean(axis=0) - value[some, None]) for path in paths]
+        out[some, first:last], change[some, first:last] = _combined(found)
+        spread[some] = np.maximum(spread[some], paths[0].total.std(axis=(0, 2)))
+    return Samples(out, EPS * terms, spread, change)
 
 
-def residual_gradients(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, rng: Any) -> Iterator[np.ndarray]:
+class _Path:
+    """Paths on their way, two ways from each point: where they are, their weights, what they have gathered."""
+
+    def __init__(self, factor: float, x: np.ndarray, shape: tuple[int, ...]) -> None:
+        self.factor, self.place = factor, np.broadcast_to(x, shape)
+        self.weight: Any = 1.0
+        self.total, self.martingale = np.zeros(shape[:-1]), np.zeros(shape[:-1])
+
+
+def _weights(ways: list[Moved]) -> Any:
+    return 1.0 if isinstance(ways[0].weight, float) else np.stack([way.weight for way in ways])
+
+
+def residual_gradients(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, rng: Any) -> Iterator[Piece]:
     """Antithetic pairs of ∇e0(X_t) + t ∇R(rt, X_{(1-r)t}) / density(r) at one point, as pieces (n, dim): the residual form, differentiated.
 
     The other way, a likelihood weight R ξ/σ in place of ∇R, has about d times the variance: each component then carries the noise of all.
     """
-    scatter, dim = problem.scatter, problem.dim
-    for n in _pieces(pairs, 4 * dim):
+
+    def slopes(value: Callable[..., np.ndarray], slope: Callable[..., np.ndarray], way: _Way) -> np.ndarray:
+        level, time, lag, noise = way
+        moved = level.go(time, x, lag, noise)
+        pulled = np.broadcast_to(np.asarray(moved.weight), time.shape)[:, None] * slope(time - lag, moved.place)
+        by_weight = value(time - lag, moved.place) if problem.varying is not None else 0.0
+        return level.pull(time, x, lag, noise, pulled, by_weight)
+
+    def residual(way: _Way) -> np.ndarray:
+        return slopes(lambda s, y: u.residual(s, y)[0], u.residual_gradient, way)
+
+    def start(way: _Way) -> np.ndarray:
+        return slopes(lambda s, y: u.initial(y), lambda s, y: u.initial_gradient(y), way)
+
+    yield from _paired(problem, u, t, pairs, rng, residual, start, 4)
+
+
+_Way = tuple[Walk, np.ndarray, np.ndarray, np.ndarray]  # of paths: walk, time, lag and noise
+
+
+def _paired(
+    problem: Problem,
+    u: Network,
+    t: float,
+    pairs: int,
+    rng: Any,
+    residual: Callable[[_Way], np.ndarray],
+    start: Callable[[_Way], np.ndarray],
+    floats: int,
+) -> Iterator[Piece]:
+    """The residual form at one point with something else than values of R and e0: means over both ways, (n, k), weighted and added over levels."""
+    walk, dim = problem.walk, problem.dim
+    for n in _pieces(pairs, floats * _width(problem)):
         r, density = time_fractions(rng, n)
-        xi = scatter.shape(rng.standard_normal((n, dim)))
-        step = np.sqrt(2 * (1 - r) * t)[:, None] * xi
-        slopes = u.residual_gradient(np.tile(r * t, 2), np.concatenate([x + step, x - step]))
-        found = (t / density)[:, None] * 0.5 * (slopes[:n] + slopes[n:])
-        if u.start:
-            far = np.sqrt(2 * t) * xi
-            e0 = u.initial_gradient(np.concatenate([x + far, x - far]))
-            found = found + u.start * 0.5 * (e0[:n] + e0[n:])
-        yield found
+        noise, time = walk.draw(rng, (n,), dim), np.full(2 * n, t)
+        found = []
+        for factor, level, own in walk.levels(noise):
+            both = np.concatenate([own, -own])
+            parts = residual((level, time, np.tile((1 - r) * t, 2), both))
+            total = (t / density)[:, None] * 0.5 * (parts[:n] + parts[n:])
+            if u.start:
+                parts = start((level, time, time, both))
+                total = total + u.start * 0.5 * (parts[:n] + parts[n:])
+            found.append((factor, total))
+        yield Piece(*_combined(found))
+
+
+class Piece(NamedTuple):
+    """Samples of a vector, (n, k), and by how much steps half as many change them."""
+
+    samples: np.ndarray
+    steps: Any = 0.0
 
 
 def martingale_gradients(
     problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, rng: Any, steps: int
-) -> Iterator[np.ndarray]:
+) -> Iterator[Piece]:
     """Antithetic pairs of an unbiased sample of ∇u(t, x) at one point, less ∇ũ(t, x), as pieces (n, dim): no derivative of the data is taken.
 
     ∇u = E[(u0(X_t) - Σ g·√2 SΔW) S⁻ᵀW_t/(√2 t) + Σ g h/t + Σ h F S⁻ᵀW_s/(√2 s)], g = ∇ũ at the left ends: the weight S⁻ᵀW_t/(√2 t) in place of a
@@ -208,31 +287,36 @@ def martingale_gradients(
             weighted += 0.5 * (here[0, 0] + here[1, 0]) * h / t
             place, path = place + move, path + whole
         scalar += _at(lambda s, y: u.initial(y), np.zeros((1, n)), place)
-        yield weighted + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t))[:, None] * scatter.solve(path) - slope
+        yield Piece(weighted + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t))[:, None] * scatter.solve(path) - slope)
 
 
-def residual_bends(
-    problem: Problem, u: Network, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
-) -> Iterator[np.ndarray]:
+def residual_bends(problem: Problem, u: Network, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any) -> Iterator[Piece]:
     """Antithetic pairs of the second derivative of the residual form along a curve x + εw + ½ε²c, as pieces (n, 1)."""
-    scatter, dim = problem.scatter, problem.dim
-    for n in _pieces(pairs, 8 * dim):
-        r, density = time_fractions(rng, n)
-        xi = scatter.shape(rng.standard_normal((n, dim)))
-        w, c = (np.broadcast_to(v, (2 * n, dim)) for v in curve)
-        step = np.sqrt(2 * (1 - r) * t)[:, None] * xi
-        bends = u.residual_bend(np.tile(r * t, 2), np.concatenate([x + step, x - step]), w, c)
-        found = t / density * 0.5 * (bends[:n] + bends[n:])
-        if u.start:
-            far = np.sqrt(2 * t) * xi
-            e0 = u.initial_bend(np.concatenate([x + far, x - far]), w, c)
-            found = found + u.start * 0.5 * (e0[:n] + e0[n:])
-        yield found[:, None]
+
+    def bends(
+        value: Callable[..., np.ndarray], slope: Callable[..., np.ndarray], bend: Callable[..., np.ndarray], way: _Way
+    ) -> np.ndarray:
+        level, time, lag, noise = way
+        w, c = (np.broadcast_to(v, (len(time), len(x))) for v in curve)
+        moved, first, second = level.curve(time, np.broadcast_to(x, w.shape), lag, noise, w, c)
+        s = time - lag
+        found = moved.weight * bend(s, moved.place, first.place, second.place)
+        if problem.varying is not None:  # weights bend, too
+            along = np.sum(slope(s, moved.place) * first.place, axis=1)
+            found = found + 2 * first.weight * along + second.weight * value(s, moved.place)
+        return found[:, None]
+
+    def residual(way: _Way) -> np.ndarray:
+        return bends(lambda s, y: u.residual(s, y)[0], u.residual_gradient, u.residual_bend, way)
+
+    def start(way: _Way) -> np.ndarray:
+        gradient, bend = u.initial_gradient, u.initial_bend
+        return bends(lambda s, y: u.initial(y), lambda s, y: gradient(y), lambda s, y, w, c: bend(y, w, c), way)
+
+    yield from _paired(problem, u, t, pairs, rng, residual, start, 8)
 
 
-def weighted_bends(
-    problem: Problem, u: Network, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
-) -> Iterator[np.ndarray]:
+def weighted_bends(problem: Problem, u: Network, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any) -> Iterator[Piece]:
     """Antithetic pairs of an unbiased sample of the second derivative of u along a curve x + εw + ½ε²c, as pieces (n, 1): no derivative of the data.
 
     With p = √(2s) Sξ the way a path has gone in a time s, E[f(x + p)] has the derivatives E[f ((wᵀA⁻¹p)²/(2s) - wᵀA⁻¹w)/(2s)] along w twice and
@@ -257,7 +341,12 @@ def weighted_bends(
             q = np.sqrt(2 * lag)[:, None] * noise[1]
             force = _at(u.source, (t - lag)[None], x + np.stack([q, -q])[:, None])[:, 0]
             found = found + t * weigh(force, u.source(t - lag, np.broadcast_to(x, (n, dim))), q, lag)
-        yield found[:, None]
+        yield Piece(found[:, None])
+
+
+def _width(problem: Problem) -> int:
+    """Numbers of the noise of one path."""
+    return int(np.prod(problem.walk.normals(problem.dim)))
 
 
 def _pieces(pairs: int, width: int) -> list[int]:

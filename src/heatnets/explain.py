@@ -7,7 +7,9 @@ features of one kind do the work of the other.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -128,15 +130,20 @@ def _parts(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, se
         pair = 0.5 * length * (values[:pairs] + values[pairs:])
         return Part(float(pair.mean()), float(pair.std(ddof=1) / np.sqrt(pairs)))
 
-    def ways(spread: np.ndarray) -> np.ndarray:
-        step = np.sqrt(2 * spread)[:, None] * problem.scatter.shape(rng.standard_normal((pairs, problem.dim)))
-        return np.concatenate([x + step, x - step])
+    def along(lag: np.ndarray, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """A function of places at the ends of paths, weighted, one way and the other."""
+        noise = problem.walk.draw(rng, (pairs,), problem.dim)
+        ways = [
+            problem.walk.go(np.full(pairs, t), np.broadcast_to(x, (pairs, len(x))), lag, sign * noise) for sign in (1.0, -1.0)
+        ]
+        weights = np.concatenate([np.broadcast_to(way.weight, (pairs,)) for way in ways])
+        return weights * of(np.concatenate([way.place for way in ways]))
 
-    initial = mean(u.initial(ways(np.full(pairs, t))))
+    initial = mean(along(np.full(pairs, t), u.initial))
     if problem.source is None or t == 0:
         return initial, []
     found = []
     for k in range(_BINS):
         lag = t * (k + rng.random(pairs)) / _BINS
-        found.append(mean(u.source(np.tile(t - lag, 2), ways(lag)), t / _BINS))
+        found.append(mean(along(lag, partial(u.source, np.tile(t - lag, 2))), t / _BINS))
     return initial, found

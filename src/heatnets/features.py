@@ -54,18 +54,17 @@ class Feature(eqx.Module):
 
 
 class MovedInitial(Feature):
-    """φ(t, x) = c u0(x + √(2t) Sη); `direction` is Sη."""
+    """φ(t, x) = c u0(x + √(2t) Sη); `direction` is Sη. Where coefficients vary: u0 at the end of a path in steps, (steps, dim) of noise."""
 
     direction: Vector
     coefficient: Scalar
 
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
-        return self.coefficient * equation.initial(equation.flow(t, x, self.direction))
+        return self.coefficient * equation.started(self.direction, t, x)
 
     def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
-        z, velocity = jax.jvp(lambda s: equation.flow(s, x, self.direction), (t,), (jnp.ones_like(t),))
-        value, change = equation.initial.along((z,), (velocity,))
-        return self.coefficient * value, self.coefficient * (change - equation.initial.second(z))
+        value, residual = equation.started_entry(self.direction, t, x)
+        return self.coefficient * value, self.coefficient * residual
 
     @property
     def start(self) -> Scalar:
@@ -79,19 +78,12 @@ class MovedSource(Feature):
     fraction: Scalar
     coefficient: Scalar
 
-    def _path(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Vector]:
-        return self.fraction * t, equation.flow((1 - self.fraction) * t, x, self.direction)
-
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
-        assert equation.source is not None
-        return self.coefficient * t * equation.source(*self._path(equation, t, x))
+        return self.coefficient * equation.forced(self.direction, self.fraction, t, x)
 
     def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
-        assert equation.source is not None
-        place, velocity = jax.jvp(lambda s: self._path(equation, s, x), (t,), (jnp.ones_like(t),))
-        force, change = equation.source.along(place, velocity)
-        # ∂_t (t F) = F + t dF/dt along the path; second derivatives of t F are t times F's, as the path only shifts x.
-        return self.coefficient * t * force, self.coefficient * (force + t * change - t * equation.source.second(*place))
+        value, residual = equation.forced_entry(self.direction, self.fraction, t, x)
+        return self.coefficient * value, self.coefficient * residual
 
     @property
     def start(self) -> Scalar:
@@ -211,18 +203,28 @@ class ImportanceFamily(Family):
     def draw(
         self, problem: Problem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
     ) -> list[Feature]:
-        _, eta = draws(design, counts[0], 0, problem.dim, seed, "initial features")
-        r, xi = draws(design, counts[1], 1, problem.dim, seed, "source features")
+        _, eta = _noise(problem, design, counts[0], 0, seed, "initial features")
+        r, xi = _noise(problem, design, counts[1], 1, seed, "source features")
         coefficient = np.ones(counts[1])
         if self.fraction_density is not None:
             r, log_pdf = self.fraction_density.points(counts[1], 1, seed, "fraction density")
             if not np.all((r > 0) & (r < 1)):
                 raise InputError("`fraction_density` must draw time fractions inside (0, 1); some lie outside.")
             coefficient = np.exp(-log_pdf)
-        eta, xi = problem.scatter.shape(eta), problem.scatter.shape(xi)
         initial = MovedInitial(jnp.asarray(eta), jnp.ones(counts[0]))
         source = MovedSource(jnp.asarray(xi), jnp.asarray(r[:, 0]), jnp.asarray(coefficient))
         return [Pair(initial), Pair(source)] if antithetic else [initial, source]
+
+
+def _noise(problem: Problem, design: Design, count: int, uniform: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+    """Uniform numbers, and the noise of as many paths: one draw of the design for each of their steps."""
+    walk, dim = problem.feature_walk, problem.dim
+    flat, bell = draws(design, count, uniform, dim, seed, stream)
+    *steps, _ = walk.normals(dim)
+    if not steps:
+        return flat, walk.shape(bell)
+    more = [draws(design, count, 0, dim, seed, f"{stream}, step {k}")[1] for k in range(1, steps[0])]
+    return flat, walk.shape(np.stack([bell, *more], axis=1))
 
 
 @dataclass(frozen=True)

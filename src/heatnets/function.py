@@ -57,16 +57,18 @@ class Function(eqx.Module):
         return [p.name for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty]
 
 
-def checked(name: str, value: Any, wanted: Sequence[str], dim: int, notes: Notes) -> Function:
-    """`value` as a Function of the arguments `wanted` ("x" or "t", "x") that JAX can trace to one real number."""
+def checked(
+    name: str, value: Any, wanted: Sequence[str], dim: int, notes: Notes, shapes: tuple[tuple[int, ...], ...] = ((),)
+) -> Function:
+    """`value` as a Function of the arguments `wanted` ("x" or "t", "x") that JAX can trace to one real number, or to an array of one of `shapes`."""
     if not callable(value):
         raise InputError(f"`{name}` must be a function of ({', '.join(wanted)}); got {describe(value)}. {_example(wanted)}")
     function = value if isinstance(value, Function) else Function(value)
     _check_arity(name, function, wanted)
     args = tuple(jax.ShapeDtypeStruct((dim,) if a == "x" else (), jnp.float64) for a in wanted)
-    _check_trace(name, function.function, args, notes)
+    _check_trace(name, function.function, args, notes, shapes)
     if function.laplacian is not None:
-        _check_trace(f"{name}'s laplacian", function.laplacian, args, notes)
+        _check_trace(f"{name}'s laplacian", function.laplacian, args, notes, shapes)
     return function
 
 
@@ -91,7 +93,9 @@ def _check_arity(name: str, function: Function, wanted: Sequence[str]) -> None:
     )
 
 
-def _check_trace(name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStruct, ...], notes: Notes) -> None:
+def _check_trace(
+    name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStruct, ...], notes: Notes, shapes: tuple[tuple[int, ...], ...]
+) -> None:
     dim = args[-1].shape[0]
     try:
         closed, out = jax.make_jaxpr(f, return_shape=True)(*args)
@@ -126,7 +130,11 @@ def _check_trace(name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStr
             f"`{name}` must return one scalar; for x of shape ({dim},) it returned {len(leaves)} arrays. Return a single number."
         )
     shape, dtype = leaves[0].shape, leaves[0].dtype
-    if shape != ():
+    if shape not in shapes and shapes != ((),):
+        raise InputError(
+            f"`{name}` must return an array of shape {' or '.join(map(str, shapes))}; for x of shape ({dim},) it returned shape {shape}."
+        )
+    if shape not in shapes:
         raise InputError(
             f"`{name}` must return a scalar; for x of shape ({dim},) it returned shape {shape}. "
             + ("Sum over the coordinates, or take x[0]?" if dim == 1 else "Sum over the coordinates?")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heatnets import error_equation, intervals
+from heatnets import error_equation, intervals, streams
 from heatnets.assembly import Points, both_rows, forcing, initial_values, residual_columns, value_columns
 from heatnets.features import Feature
 from heatnets.operators import Equation
@@ -76,8 +76,8 @@ class Judges:
             problem.starts_at_zero
         ):  # u0 was zero wherever it was looked at, and has no features: look again, at the ends of these paths
             p = self.paths
-            longer = np.sqrt(p.t[:, None] / np.maximum(p.t[:, None] - p.s, 1e-300))[..., None]
-            ends = p.x[:, None] + longer * (p.y - p.x[:, None])
+            rng = streams.generator(seed, f"{stream}, further")
+            ends = problem.walk.go(p.s, p.y, p.s, problem.walk.draw(rng, p.s.shape, problem.dim)).place
             self.missed = initial_values(data, ends.reshape(-1, problem.dim), shop).reshape(p.s.shape)
 
     def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:

@@ -113,7 +113,7 @@ def _place(problem: Problem, settings: Settings) -> tuple[Points, int]:
     parts = []
     for how, count, stream in ((settings.collocation, settings.rows[0], "rows"), ("uniform", _HELD_OUT, "held-out rows")):
         rng = streams.generator(settings.seed, stream)
-        parts.append(PLACEMENTS[how](settings.train_region, problem.horizon, count, problem.dim, rng, problem.scatter))
+        parts.append(PLACEMENTS[how](settings.train_region, problem.horizon, count, problem.dim, rng, problem.walk))
     (t, x), (held_t, held_x) = parts
     return (np.concatenate([t, held_t]), np.concatenate([x, held_x])), len(t)
 

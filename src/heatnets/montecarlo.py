@@ -27,6 +27,7 @@ from heatnets.operators import Equation, values_only
 from heatnets.precision import in_double
 from heatnets.problem import Problem
 from heatnets.tiles import Workshop, contract, evaluate, workshop
+from heatnets.walks import Walk
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Estimate:
     """A Monte Carlo estimate, each field of shape () or (n,).
 
     `low` and `high` bound the sampling error at the given confidence. `truncation_bias` bounds what the transformed
-    estimator leaves out by cutting the lags (the shortest lag times the mean |F| over shorter ones, itself sampled);
-    it is not inside the interval.
+    estimator leaves out by cutting the lags (the shortest lag times the mean |F| over shorter ones, itself sampled); where coefficients vary it
+    is what paths of half as many steps changed (twice the finer less the coarser is what is averaged). It is not inside the interval.
     """
 
     value: np.ndarray
@@ -65,7 +66,7 @@ def importance(
     device: Any = None,
     progress: Any = None,
 ) -> Estimate:
-    """u(t, x) by importance sampling: unbiased in any dimension, standard error ~ samples^{-1/2}.
+    """u(t, x) by importance sampling: unbiased in any dimension (where coefficients vary, but for the steps of paths), standard error ~ samples^{-1/2}.
 
     >>> import heatnets as hn
     >>> problem = hn.problems.get("oscillating", dim=100)
@@ -128,8 +129,8 @@ def transformed(
     if positive("shortest_lag", shortest_lag, "It is a fraction of t.") >= 1:
         raise InputError(f"`shortest_lag` must be below 1, a fraction of t; got {shortest_lag:g}.")
     plain = problem.plain
-    if plain.scatter.scalar is None:
-        raise InputError("`transformed` needs a scalar diffusion. Use montecarlo.importance.")
+    if plain.scatter.scalar is None or plain.varying is not None:
+        raise InputError("`transformed` needs a scalar diffusion, and no coefficient that varies. Use montecarlo.importance.")
     times, places = problem.frame.inward(*problem.points(t, x, positive_time=True)[:2])
     reach = np.max(np.abs(places)) + 6 * np.sqrt(2 * plain.scatter.scalar * np.max(times))
     A = max(5.0, float(reach)) if half_width is None else positive("half_width", half_width, "It is A in [-A, A]^d.")
@@ -162,10 +163,17 @@ def _run(
     times, places = problem.frame.inward(asked_t, asked_x)
     with jax.default_device(shop.device):
         equation = values_only(problem.plain)
-        context = (equation, streams.key(streams.check_seed(seed), stream), *extra)
+        walk = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, problem.plain.walk)
+        context = (equation, walk, streams.key(streams.check_seed(seed), stream), *extra)
         points = (np.arange(len(times)), times, places)
         total, square, force = contract(
-            terms, [(jnp.arange(samples), jnp.ones(samples))], context, points, 12 * problem.dim + 40, shop, "samples"
+            terms,
+            [(jnp.arange(samples), jnp.ones(samples))],
+            context,
+            points,
+            12 * int(np.prod(walk.normals(problem.dim))) + 40,
+            shop,
+            "samples",
         )
         base = evaluate(_centre, equation, (times, places), 4 * problem.dim, shop)
     bad = np.flatnonzero(~np.isfinite(total + square))
@@ -177,7 +185,9 @@ def _run(
     mean = total / samples
     error = np.sqrt(np.maximum(square / samples - mean**2, 0.0) / (samples - 1))
     half = error * scipy.special.stdtrit(samples - 1, 0.5 * (1 + level))
-    bias = float(extra[1]) * times * force / samples if len(extra) and problem.dim > 1 else np.zeros_like(times)
+    bias = np.abs(force) / samples
+    if len(extra):
+        bias = float(extra[1]) * times * bias if problem.dim > 1 else np.zeros_like(times)
     fields = (base + mean, error, base + mean - half, base + mean + half, np.asarray(bias))
     value, error, low, high, bias = (scale[0] * f[0] if single else scale * f for f in fields)
     return Estimate(value, error, low, high, samples, level, bias)
@@ -189,32 +199,40 @@ def _centre(equation: Equation, t: Array, x: Array) -> Array:
 
 
 def _moments(sample: Any, samples: Array, weights: Array, centre: Array) -> tuple[Array, Array, Array]:
-    """Sums of v, v² and |F| over the cut, with v measured from the centre."""
-    values, forces = jax.vmap(sample)(samples)
+    """Sums of v, v² and of what tells the bias, with v measured from the centre."""
+    values, biases = jax.vmap(sample)(samples)
     v = values - centre
-    return jnp.sum(weights * v), jnp.sum(weights * v**2), jnp.sum(weights * forces)
+    return jnp.sum(weights * v), jnp.sum(weights * v**2), jnp.sum(weights * biases)
 
 
-def _importance_sample(equation: Equation, key: Array, t: Array, x: Array, signs: tuple[float, ...]) -> Array:
-    """u0 + t F at random ends of paths, averaged over the signs of the noise."""
+def _importance_sample(
+    equation: Equation, walk: Walk, key: Array, t: Array, x: Array, signs: tuple[float, ...]
+) -> tuple[Array, Array]:
+    """u0 + t F at random ends of paths, averaged over the signs of the noise; and what steps half as many change."""
     first, second, third = jax.random.split(key, 3)
-    eta, xi, r = jax.random.normal(first, x.shape), jax.random.normal(second, x.shape), jax.random.uniform(third)
-    eta, xi = equation.scatter.shape(eta), equation.scatter.shape(xi)
-    one = [
-        equation.initial(equation.flow(t, x, s * eta)) + t * equation.forcing(r * t, equation.flow((1 - r) * t, x, s * xi))
-        for s in signs
-    ]
-    return sum(one, jnp.zeros(())) / len(one)
+    r, shape = jax.random.uniform(third), walk.normals(x.size)
+    eta, xi = (walk.shape(jax.random.normal(k, shape)) for k in (first, second))
+
+    def one(start: tuple[float, Walk, Array], inside: tuple[float, Walk, Array], sign: float) -> Array:
+        end, mid = start[1].path(t, x, t, sign * start[2]), inside[1].path(t, x, (1 - r) * t, sign * inside[2])
+        return end.weight * equation.initial(end.place) + t * mid.weight * equation.forcing(r * t, mid.place)
+
+    found = []
+    levels = list(zip(walk.levels(eta), walk.levels(xi), strict=True))
+    for start, inside in levels:
+        found.append(sum((one(start, inside, s) for s in signs), jnp.zeros(())) / len(signs))
+    value = sum((start[0] * v for (start, _), v in zip(levels, found, strict=True)), jnp.zeros(()))
+    return value, found[0] - found[-1]
 
 
 def _importance_terms(
     context: Any, samples: Array, weights: Array, index: Array, t: Array, x: Array, signs: tuple[float, ...] = (1.0,)
 ) -> tuple[Array, ...]:
-    equation, key = context
+    equation, walk, key = context
     key = jax.random.fold_in(key, index)
 
     def sample(j: Array) -> tuple[Array, Array]:
-        return _importance_sample(equation, jax.random.fold_in(key, j), t, x, signs), jnp.zeros(())
+        return _importance_sample(equation, walk, jax.random.fold_in(key, j), t, x, signs)
 
     return _moments(sample, samples, weights, _centre(equation, t, x))
 
@@ -223,7 +241,7 @@ _paired_terms = partial(_importance_terms, signs=(1.0, -1.0))
 
 
 def _transformed_terms(context: Any, samples: Array, weights: Array, index: Array, t: Array, x: Array) -> tuple[Array, ...]:
-    equation, key, A, shortest = context
+    equation, _, key, A, shortest = context
     key, d = jax.random.fold_in(key, index), x.size
     lags = Lags(d, t, shortest * t)
     log_box = d * jnp.log(2 * A)

@@ -125,7 +125,7 @@ def _reach(solution: Solution) -> np.ndarray:
         return 2 * region.sample(rng, 256, problem.dim).std(axis=0)
     middle, plain = _middle(solution), problem.plain
     _, y = problem.frame.inward(np.full(256, 0.0 if problem.backward else problem.horizon), np.tile(middle, (256, 1)))
-    noise = plain.scatter.shape(rng.standard_normal((256, problem.dim)))
-    ends = problem.frame.outward(np.zeros(256), y + np.sqrt(2 * plain.horizon) * noise)[1]
+    s = np.full(256, plain.horizon)
+    ends = problem.frame.outward(np.zeros(256), plain.walk.go(s, y, s, plain.walk.draw(rng, (256,), problem.dim)).place)[1]
     reach = 2 * ends.std(axis=0)
     return np.minimum(reach, 0.9 * middle) if problem.process.positive else reach

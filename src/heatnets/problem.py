@@ -6,18 +6,25 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from heatnets import streams
+from heatnets import streams, varying
 from heatnets.diffusions import Diffusion
-from heatnets.errors import InputError, Notes, count, describe, numeric, positive
+from heatnets.errors import InputError, Notes, choice, count, describe, numeric, positive
 from heatnets.frames import Backward, Frame, Framed, Growing, force, start
 from heatnets.function import Function, checked, probe
 from heatnets.precision import in_double
-from heatnets.processes import Brownian, Process
+from heatnets.processes import Brownian, Process, Varying
 from heatnets.regions import Box, Region
+from heatnets.varying import Coefficients, varies
+from heatnets.walks import Stepped, Straight, Walk
 
 _MOST_GROWTH = 100.0  # of |c| T
+_EXPLODED = 1e6  # times the size of the region and of what paths scatter
+FEATURE_STEPS = 2  # of the paths that features follow where coefficients vary: they only shape the network
+PATH_STEPS = 16  # of the paths that judge it
 _PROBE_COORDINATES = 2**22  # 256 probe points up to d = 16,384, fewer beyond, 32 at least
 
 
@@ -30,13 +37,17 @@ class Problem:
         initial: u0, a function of x (shape (dim,), also for dim = 1) that returns a scalar; or `hn.Function`.
         source: F, a function of (t, x) that returns a scalar; None for F = 0.
         diffusion: A, with no hidden one half: D > 0 for D Δu, one number per coordinate, a symmetric positive definite matrix,
-            `hn.Factor(S)` for S Sᵀ, or `hn.LowRank(diag, U)` for diag + U Uᵀ.
+            `hn.Factor(S)` for S Sᵀ, or `hn.LowRank(diag, U)` for diag + U Uᵀ; or a function A(t, x) that returns a number, a diagonal
+            or a matrix (`hn.Factor` of a function: S), and then `form` must be said.
         region: where the answer is wanted: `hn.Box`, `hn.Point` or `hn.Normal`.
         exact: the solution u(t, x) where it is known; only ever used to measure.
-        drift: b, one number or one per coordinate.
-        reaction: c, one number; -r for discounting at the rate r.
+        drift: b, one number or one per coordinate; or a function b(t, x) that returns a vector.
+        reaction: c, one number, -r for discounting at the rate r; or a function c(t, x).
         terminal: g in place of `initial`, for `u_t + div(A ∇u) + b·∇u + c u + F = 0`, `u(T, x) = g(x)`: every time stays your own.
         process: `hn.GeometricBrownian` or `hn.OrnsteinUhlenbeck` in place of `diffusion` and `drift`.
+        form: "divergence" for div(A ∇u), "trace" for tr(A D²u): the same for a constant A, to be said where A is a function.
+        step: a step map of your own in place of Euler's where coefficients are functions: step(t, x, h, noise) is where a path from x at the time t is
+            after a time h, with `noise` standard normal.
 
     Everything is checked here: functions are traced once and evaluated at up to 512 points of the region and of
     the paths that leave it. Raises `InputError` with what was wanted, what came and what to do.
@@ -55,7 +66,8 @@ class Problem:
     region: Region
     exact: Function | None
     process: Process
-    reaction: float
+    reaction: Any  # a number, or a function as given
+    varying: Coefficients | None  # of `plain`, where some coefficient is a function
     backward: bool  # a terminal-value problem
     frame: Frame  # from the user's times, places and values to those of `plain`
     scatter: Diffusion  # A of `plain`
@@ -73,9 +85,11 @@ class Problem:
         exact: Callable[..., Any] | None = None,
         *,
         drift: Any = None,
-        reaction: float = 0.0,
+        reaction: Any = 0.0,
         terminal: Callable[..., Any] | None = None,
         process: Process | None = None,
+        form: str | None = None,
+        step: Callable[..., Any] | None = None,
     ) -> None:
         notes = Notes()
         self.dim = count("dim", dim, 1, "It is the number of space coordinates.")
@@ -94,21 +108,32 @@ class Problem:
                 "`process` says how paths move and scatter: leave `diffusion` and `drift` out, or give them to the process."
             )
         self.diffusion = 1.0 if diffusion is None and process is None else diffusion
-        self.process = Brownian(self.diffusion, drift) if process is None else process
-        self.reaction = _reaction(reaction)
-        self.scatter, changes = self.process.law(self.dim)
-        before = (*((Backward(self.horizon),) if self.backward else ()), *((Growing(self.reaction),) if self.reaction else ()))
+        stepping = varies(diffusion) or varies(drift) or step is not None
+        self.process = process or (Varying if stepping else Brownian)(self.diffusion, drift)
+        if process is not None and step is not None:
+            raise InputError("`step` belongs to `diffusion` and `drift`: a process has an exact step of its own. Leave one out.")
+        self.reaction = reaction if callable(reaction) else _reaction(reaction)
+        scatter, changes = (None, ()) if stepping else self.process.law(self.dim)
+        growing = not callable(self.reaction) and self.reaction != 0
+        before = (*((Backward(self.horizon),) if self.backward else ()), *((Growing(self.reaction),) if growing else ()))
         self.frame = Frame((*before, *changes))
         self.region = Box(-1.0, 1.0) if region is None else region
         if not isinstance(self.region, Region):
             raise InputError(f"`region` must be hn.Box, hn.Point or hn.Normal; got {describe(region)}. Write hn.Box(-1.0, 1.0).")
         self.check_region(self.region, "region")
-        if abs(self.reaction) * self.horizon > _MOST_GROWTH:
+        if growing and abs(self.reaction) * self.horizon > _MOST_GROWTH:
             raise InputError(
                 f"`reaction` times `horizon` must be at most {_MOST_GROWTH:g} in size: e^{self.reaction * self.horizon:.3g} is what u is multiplied by. Shorten the horizon."
             )
         if words := self.process.complaint(self.horizon, source is not None):
             raise InputError(words)
+        self.varying = None
+        if stepping or callable(self.reaction):
+            c = self.reaction if callable(self.reaction) else 0.0
+            self.varying = varying.coefficients(diffusion, drift, c, form, step, scatter, self.dim, self.frame, notes)
+        elif form is not None:
+            choice("form", form, varying.FORMS)
+        self.scatter = self._middle() if scatter is None else scatter
         self.given = "terminal" if self.backward else "initial"
         self.initial = checked(self.given, terminal if self.backward else initial, ("x",), self.dim, notes)
         self.source = None if source is None else checked("source", source, ("t", "x"), self.dim, notes)
@@ -128,11 +153,28 @@ class Problem:
             "dim": self.dim, "horizon": float(s), "initial": start(self.initial, self.frame),
             "source": None if self.source is None else force(self.source, self.frame), "diffusion": self.scatter,
             "region": self.framed(self.region), "given": self.given, "exact": None, "process": Brownian(self.scatter), "reaction": 0.0, "backward": False,
+            "varying": self.varying,
             "frame": Frame(), "scatter": self.scatter, "starts_at_zero": self.starts_at_zero, "warnings": self.warnings,
             "_outside": self.frame, "_done": True,
         }  # fmt: skip
         with_values.__dict__.update(fields)
         return with_values
+
+    @cached_property
+    def walk(self) -> Walk:
+        """How paths of the plain problem move, as its judges follow them."""
+        return Straight(self.scatter) if self.varying is None else Stepped(self.varying, PATH_STEPS)
+
+    @cached_property
+    def feature_walk(self) -> Walk:
+        """How the paths of its features move."""
+        return Straight(self.scatter) if self.varying is None else Stepped(self.varying, FEATURE_STEPS)
+
+    def _middle(self) -> Diffusion:
+        """A in the middle of the region and of the time: the scale of paths where it varies."""
+        assert self.varying is not None
+        centre = jnp.broadcast_to(jnp.asarray(self.region.centre, float), (self.dim,))
+        return jax.tree.map(np.asarray, self.varying.scatter(jnp.asarray(0.5 * self.horizon), centre))
 
     def check_region(self, region: Region, name: str) -> None:
         """Refuse a region that does not fit the coordinates."""
@@ -163,10 +205,15 @@ class Problem:
         n = max(32, min(256, _PROBE_COORDINATES // self.dim))
         x = self.region.sample(rng, n, self.dim)
         fraction = rng.random(n)
-        noise = self.scatter.shape(rng.standard_normal(x.shape))
+        noise = self.walk.draw(rng, (n,), self.dim)
         t = self.horizon * (1 - fraction if self.backward else fraction)
         s, y = self.frame.inward(np.full(n, 0.0 if self.backward else self.horizon), x)
-        ends = self.frame.outward(np.zeros(n), y + np.sqrt(2 * s)[:, None] * noise)[1]
+        far = self.walk.go(s, y, s, noise).place
+        if self.varying is not None:
+            varying.check(self.varying, s * fraction, y)
+            self._look_for_explosion(s, y, far)
+            varying.check(self.varying, np.zeros(n), far)
+        ends = self.frame.outward(np.zeros(n), far)[1]
         paths = np.concatenate([x, ends])
         times = np.concatenate([t, t])
         initial = probe(self.given, self.initial, (paths,), "in the region and along the paths that leave it")
@@ -183,6 +230,18 @@ class Problem:
                     f"`exact` at t = {self.horizon if self.backward else 0:g} differs from `{self.given}` by up to {gap:.2g}: errors measured against it will mislead."
                 )
         return not np.any(initial)
+
+    def _look_for_explosion(self, s: np.ndarray, y: np.ndarray, far: np.ndarray) -> None:
+        """Refuse processes whose paths leave for infinity, or whose steps do."""
+        reach = np.max(np.abs(y)) + float(np.max(np.sqrt(2 * s)) * np.max(self.scatter.deviations)) + 1
+        gone = ~np.all(np.abs(far) < _EXPLODED * reach, axis=1)
+        if np.any(gone):
+            k = int(np.flatnonzero(gone)[0])
+            raise InputError(
+                f"paths explode: {int(np.sum(gone))} of {len(far)} left the region by more than {_EXPLODED:g} times its size, in {PATH_STEPS} steps to the "
+                f"horizon, for example from x = [{', '.join(f'{v:.3g}' for v in y[k][:4])}{', ...' if self.dim > 4 else ''}]. `drift` or `diffusion` grows too fast for Euler's steps, if not for the process itself: "
+                "shorten `horizon`, or give a `step` of your own that stays put."
+            )
 
     def points(self, t: Any, x: Any, *, positive_time: bool = False) -> tuple[np.ndarray, np.ndarray, bool]:
         """Times and points as arrays of shape (n,) and (n, dim), and whether a single point was asked for."""
@@ -223,13 +282,12 @@ class Problem:
 
     def __repr__(self) -> str:
         source = "given" if self.source is not None else None
-        more = (f", reaction={self.reaction:g}" if self.reaction else "") + (", terminal=given" if self.backward else "")
+        c = "given" if callable(self.reaction) else f"{self.reaction:g}" if self.reaction else ""
+        more = (f", reaction={c}" if c else "") + (", terminal=given" if self.backward else "")
         return f"Problem(dim={self.dim}, horizon={self.horizon:g}, {self.process}, region={self.region}, source={source}{more})"
 
 
 def _reaction(value: Any) -> float:
-    if callable(value):
-        raise InputError("`reaction` must be one number; got a function. Variable coefficients are not supported yet.")
     array = numeric("reaction", value, "It is c in c u, one number.")
     if array.ndim:
         raise InputError(f"`reaction` must be one number, c in c u; got {describe(value)}.")

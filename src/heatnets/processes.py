@@ -40,6 +40,22 @@ class Brownian(Process):
         return f"diffusion={_short(self.A)}" + ("" if self.drift is None else f", drift={_short(self.drift)}")
 
 
+class Varying(Process):
+    """Coefficients that are functions of t and x: no coordinates make it plain, and paths go in steps (varying.py, walks.py)."""
+
+    def __init__(self, A: Any, drift: Any) -> None:
+        self.A, self.drift = A, drift
+
+    def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
+        raise NotImplementedError("its scatter is that of its coefficients at a point")
+
+    def __repr__(self) -> str:
+        parts = (("diffusion", 1.0 if self.A is None else self.A), ("drift", self.drift))
+        return ", ".join(
+            f"{name}={'given' if callable(v) or hasattr(v, 'S') else _short(v)}" for name, v in parts if v is not None
+        )
+
+
 class GeometricBrownian(Process):
     """Correlated geometric Brownian motion: dX_i = X_i (growth_i dt + volatility_i dB_i), the B_i correlated.
 
@@ -133,8 +149,7 @@ def vector(name: str, value: Any, dim: int) -> np.ndarray:
     """`value` as one number per coordinate."""
     if callable(value):
         raise InputError(
-            f"`{name}` must be a vector of {dim} numbers; got a function. Variable coefficients are not supported yet, but for "
-            "hn.OrnsteinUhlenbeck and hn.GeometricBrownian: Problem(process=...)."
+            f"`{name}` must be a vector of {dim} numbers; got a function. What depends on t or x is given as `diffusion`, `drift` and `reaction` of hn.Problem."
         )
     array = numeric(name, value, f"It is one number, or one for each of {dim} coordinates.")
     if array.shape not in ((), (dim,)):

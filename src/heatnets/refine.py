@@ -92,7 +92,7 @@ class Dictionary:
         p, s, strip = self.problem, self.settings, self.grain.strip
         place = PLACEMENTS[s.collocation]
         generators = [streams.generator(s.seed, f"rows {i}") for i in range(first // strip, last // strip)]
-        pieces = [place(s.train_region, p.horizon, strip, p.dim, rng, p.scatter) for rng in generators]
+        pieces = [place(s.train_region, p.horizon, strip, p.dim, rng, p.walk) for rng in generators]
         t, x = zip(*pieces, strict=True)
         return np.concatenate(t), np.concatenate(x)
 

@@ -118,7 +118,7 @@ def settings(
             raise InputError(
                 '`antithetic` pairs directions, which Gaussian kernels do not have. Use family="importance", or antithetic=False.'
             )
-        if problem.frame.changes:
+        if problem.frame.changes or problem.varying is not None:
             raise InputError(
                 f'`family={kind.name!r}` is for initial-value problems without drift and reaction. Use family="importance".'
             )

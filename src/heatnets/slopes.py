@@ -12,6 +12,7 @@ from heatnets import streams
 from heatnets.certificate import AGAIN, MOST, STEPS, Certificate, Tell
 from heatnets.error_equation import (
     Network,
+    Piece,
     martingale_form,
     martingale_gradients,
     residual_bends,
@@ -45,7 +46,7 @@ def certify_gradient(
     slope = u.gradient(t, x)
     rounding = EPS * np.abs(slope) + 4 * np.std([slope, *near], axis=0, ddof=1)
 
-    def draw(i: int, pairs: int, rng: Any) -> Iterator[np.ndarray]:
+    def draw(i: int, pairs: int, rng: Any) -> Iterator[Piece]:
         if smooth:
             return residual_gradients(problem, u, float(t[i]), x[i], pairs, rng)
         return martingale_gradients(problem, u, float(t[i]), x[i], pairs, rng, STEPS)
@@ -85,7 +86,7 @@ def certify_curvature(
     near = [u.value_bend(t, x + EPS * size * rng.choice([-1.0, 1.0], x.shape), *curves)[:, None] for _ in range(3)]
     rounding = EPS * np.abs(value) + 4 * np.std([value, *near], axis=0, ddof=1)
 
-    def draw(i: int, pairs: int, rng: Any) -> Iterator[np.ndarray]:
+    def draw(i: int, pairs: int, rng: Any) -> Iterator[Piece]:
         how = residual_bends if smooth else weighted_bends
         return how(problem, u, float(t[i]), x[i], (curves[0][i], curves[1][i]), pairs, rng)
 
@@ -105,7 +106,7 @@ def certify_curvature(
 
 
 def _tallied(
-    draw: Callable[[int, int, Any], Iterator[np.ndarray]],
+    draw: Callable[[int, int, Any], Iterator[Piece]],
     unseen: Callable[[int], Any],
     base: np.ndarray,
     network: np.ndarray,
@@ -125,13 +126,14 @@ def _tallied(
     reasons: list[tuple[str, ...]] = [()] * n
     for i in range(n):
         tell(i, n)
-        tally, pairs, batch, least = Tally(), max(samples // 2, 2), 0, unseen(i)
+        tally, steps, pairs, batch, least = Tally(), Tally(), max(samples // 2, 2), 0, unseen(i)
         while True:
             for piece in draw(i, pairs, streams.generator(seed, f"{what} certificate {batch} {i}")):
-                tally.add(piece)
+                tally.add(piece.samples)
+                steps.add(np.broadcast_to(piece.steps, piece.samples.shape))
             found = student(tally.variance, tally.kurtosis, tally.largest, tally.count, confidence, least=least)
             mean[i], spent[i] = tally.mean, 2 * tally.count
-            half[i] = found + rounding[i]
+            half[i] = found + rounding[i] + np.abs(steps.mean)
             reasons[i] = _doubts(tally)
             if not np.all(np.isfinite(half[i])):
                 break

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +19,7 @@ from heatnets import streams
 from heatnets.function import Function
 from heatnets.problem import Problem
 from heatnets.tiles import Workshop, evaluate
+from heatnets.varying import Coefficients
 
 _NODES, _WEIGHTS = (0.5 * (a + b) for a, b in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0), strict=True))
 _COORDINATES = 2e6  # 2000 segments up to d = 1000, fewer beyond, 256 at least: kinks cross 7 to 58 % of segments
@@ -40,22 +42,46 @@ def kinks(problem: Problem, seed: int, shop: Workshop, points: tuple[np.ndarray,
         else:
             chosen = rng.integers(len(points[0]), size=n)
             t, x = points[0][chosen], points[1][chosen]
-        spread = np.sqrt(2 * t * rng.random(n))[:, None]
-        ends.append((t * rng.random(n), x + spread * problem.scatter.shape(rng.standard_normal(x.shape))))
+        lag, walk = t * rng.random(n), problem.walk
+        ends.append((t * rng.random(n), walk.go(t, x, lag, walk.draw(rng, (n,), problem.dim)).place))
     (t0, x0), (t1, x1) = ends
     found = {problem.given: _share(problem.initial, (x0,), (x1,), shop)}
+    for name, function in _coefficients(problem).items():
+        found[name] = _share(function, (t0, x0), (t1, x1), shop)
     if problem.source is not None:
         found["source"] = _share(problem.source, (t0, x0), (t1, x1), shop)
     return {name: share for name, share in found.items() if share > (_NEGLIGIBLE if points is None else 0.0)}
+
+
+class _Mixed(eqx.Module):
+    """A random combination of the entries of a coefficient: one with a kink has one."""
+
+    coefficients: Coefficients
+    name: str = eqx.field(static=True)
+
+    def __call__(self, t: Array, x: Array) -> Array:
+        here = self.coefficients.at(t, x)
+        ways = jnp.asarray(np.random.default_rng(0).standard_normal((2, x.size)))
+        values = {"diffusion": here.scatter.shape(ways[0]), "drift": here.drift, "reaction": here.reaction}
+        return jnp.sum(values[self.name] * (ways[1] if self.name != "reaction" else 1.0))
+
+
+def _coefficients(problem: Problem) -> dict[str, Function]:
+    """Those of the problem's coefficients that are functions, as functions of (t, x) with one value."""
+    given = problem.varying
+    if given is None:
+        return {}
+    parts = {"diffusion": given.diffusion, "drift": given.drift, "reaction": given.reaction}
+    return {name: Function(_Mixed(given, name)) for name, part in parts.items() if isinstance(part, Function)}
 
 
 def seen(problem: Problem, seed: int, shop: Workshop) -> float:
     """The share of sampled places, in the region and at the ends of paths from it, where `initial` or `source` is not zero."""
     rng = streams.generator(seed, "seen")
     n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
-    _, x = problem.region.at(np.ones(n), problem.horizon, problem.region.sample(rng, n, problem.dim))
-    lag = problem.horizon * rng.random(n)
-    x = x + np.sqrt(2 * lag)[:, None] * problem.scatter.shape(rng.standard_normal(x.shape))
+    t, x = problem.region.at(np.ones(n), problem.horizon, problem.region.sample(rng, n, problem.dim))
+    lag, walk = problem.horizon * rng.random(n), problem.walk
+    x = walk.go(t, x, lag, walk.draw(rng, (n,), problem.dim)).place
     there = evaluate(_nonzero, (problem.initial, problem.source), (problem.horizon - lag, x), 4 * problem.dim, shop)
     return float(np.mean(there))
 

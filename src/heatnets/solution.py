@@ -171,7 +171,7 @@ class Solution:
         error equation is differentiated (samples of the residual's gradient); where they have kinks or jumps, a weight takes the place of the derivative.
         """
         seen = self._see(t, x, positive_time=True)
-        return self._certified(slopes.certify_gradient, seen, seen.slope, samples, confidence, seed, halfwidth, progress)
+        return self._certified(slopes.certify_gradient, seen, seen.slope, samples, confidence, seed, halfwidth, progress, True)
 
     @in_double
     def certify_curvature(
@@ -199,7 +199,7 @@ class Solution:
             )
         first, second = self.problem.frame.curve(seen.t, seen.x, along * np.ones_like(seen.x))
         how = partial(slopes.certify_curvature, curves=(first, second))
-        return self._certified(how, seen, seen.amplitude, samples, confidence, seed, halfwidth, progress)
+        return self._certified(how, seen, seen.amplitude, samples, confidence, seed, halfwidth, progress, True)
 
     def _certified(
         self,
@@ -211,8 +211,9 @@ class Solution:
         seed: Any,
         halfwidth: Any,
         progress: Any,
+        weighted: bool = False,
     ) -> Certificate:
-        """Certificates of values or of gradients, their arguments checked; `unit` is what makes the user's of the plain problem's."""
+        """Certificates of values or of derivatives (`weighted` where data are not smooth), their arguments checked; `unit` is what makes the user's of the plain problem's."""
         samples = count("samples", samples, 4, "They come in pairs, and an interval needs some: 4096 by default.")
         level = fraction("confidence", confidence)
         wanted = (
@@ -220,9 +221,15 @@ class Solution:
             if halfwidth is None
             else positive("halfwidth", halfwidth, "It is in units of u, for a gradient over those of x.")
         )
+        smooth = self._smooth_from(seen.s, seen.y)
+        if not smooth and weighted and self._plain.varying is not None:
+            raise InputError(
+                "certified derivatives of data with kinks or jumps need constant coefficients: the weight that takes a derivative's place is known for those. "
+                "Smooth the data, or certify values at nearby points."
+            )
         found = how(
             self._plain, self._network(), seen.s, seen.y, samples=samples, confidence=level, seed=streams.check_seed(seed),
-            halfwidth=wanted, smooth=self._smooth_from(seen.s, seen.y), tell=self._teller(progress), unit=unit,
+            halfwidth=wanted, smooth=smooth, tell=self._teller(progress), unit=unit,
             fuzz=self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None,
         )  # fmt: skip
         if self.problem.frame.changes:

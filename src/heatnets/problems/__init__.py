@@ -8,7 +8,7 @@ from typing import Any
 
 from heatnets.errors import InputError, choice
 from heatnets.problem import Problem
-from heatnets.problems import coefficients, finance, paper, structures
+from heatnets.problems import coefficients, finance, paper, structures, variable
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
     "forced-sine": paper.forced_sine,
@@ -33,16 +33,21 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {
     "anisotropic-ridge": coefficients.anisotropic_ridge,
     "anisotropic-waves": coefficients.anisotropic_waves,
     "ornstein-uhlenbeck": coefficients.ornstein_uhlenbeck,
+    "hyperbolic": variable.hyperbolic,
+    "hyperbolic-waves": variable.hyperbolic_waves,
+    "rotating": variable.rotating,
+    "seasonal": variable.seasonal,
+    "porous": variable.porous,
     "geometric-basket": finance.geometric_basket,
     "arithmetic-basket": finance.arithmetic_basket,
     "max-call": finance.max_call,
     "barenblatt": finance.barenblatt,
 }
-KINDS = {"heat": (paper, structures), "linear": (coefficients,), "finance": (finance,)}
+KINDS = {"heat": (paper, structures), "linear": (coefficients,), "variable": (variable,), "finance": (finance,)}
 
 
 def names(kind: str | None = None) -> list[str]:
-    """The names `get` knows; or those of a kind: "heat" (D Δ and a source), "linear" (drift, anisotropy, reaction), "finance"."""
+    """The names `get` knows; or those of a kind: "heat" (D Δ and a source), "linear" (drift, anisotropy, reaction), "variable" (coefficients that are functions), "finance"."""
     if kind is None:
         return list(PROBLEMS)
     homes = [module.__name__ for module in KINDS[choice("kind", kind, KINDS)]]

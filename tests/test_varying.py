@@ -1,0 +1,339 @@
+"""Coefficients that vary: the operator against brute force, paths against their laws, solves and certificates against exact solutions, refusals."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets import error_equation
+from heatnets.features import MovedInitial, MovedSource, Pair
+from heatnets.operators import equation
+from heatnets.walks import Stepped, Straight
+
+pytestmark = pytest.mark.usefixtures("x64")
+DIM = 4
+
+
+def bell(x):
+    return jnp.exp(-x @ x / x.size)
+
+
+def turned(x):
+    """A matrix that is positive definite and not diagonal."""
+    v = jnp.sin(x + jnp.arange(x.size))
+    return jnp.eye(x.size) + 0.3 * jnp.outer(v, v)
+
+
+def lower(x):
+    return jnp.eye(x.size) + 0.2 * jnp.tril(jnp.cos(x[:, None] + x[None, :]))
+
+
+DIFFUSIONS = {
+    "number": lambda t, x: 1 + 0.4 * jnp.sin(t + x[0] * x[1]),
+    "diagonal": lambda t, x: 1 + 0.4 * jnp.sin(t + x * x[::-1]),
+    "matrix": lambda t, x: (1 + t) * turned(x),
+    "factor": hn.Factor(lambda t, x: (1 + t) * lower(x)),
+    "constant": np.linspace(0.5, 2.0, DIM),
+}
+
+
+def drift(t, x):
+    return jnp.tanh(x) + t * jnp.roll(x, 1)
+
+
+def reaction(t, x):
+    return -jnp.cos(x[0] + t)
+
+
+def source(t, x):
+    return jnp.cos(x[0] + 2 * t) * bell(x)
+
+
+def posed(diffusion, form, **more):
+    return hn.Problem(
+        dim=DIM, horizon=0.6, diffusion=DIFFUSIONS[diffusion], drift=drift, reaction=reaction, source=source, form=form,
+        **({"initial": bell} | more),
+    )  # fmt: skip
+
+
+def matrix_of(diffusion, t, x):
+    given = DIFFUSIONS[diffusion]
+    if diffusion == "factor":
+        S = given.S(t, x)
+        return S @ S.T
+    value = given(t, x) if callable(given) else jnp.asarray(given)
+    return value if value.ndim == 2 else value * jnp.eye(DIM)
+
+
+@pytest.mark.parametrize(
+    ("diffusion", "form", "backward"),
+    [
+        ("number", "divergence", False),
+        ("diagonal", "divergence", True),
+        ("matrix", "divergence", False),
+        ("factor", "divergence", False),
+        ("matrix", "trace", True),
+        ("constant", "trace", False),
+    ],
+)
+def test_residuals_of_features_are_those_of_the_equation_as_it_is_written(diffusion, form, backward):
+    more = {"initial": None, "terminal": bell} if backward else {}
+    problem = posed(diffusion, form, **more)
+    data, _ = equation(problem.plain, 0)
+    rng = np.random.default_rng(1)
+    noise = jnp.asarray(rng.standard_normal((2, *problem.feature_walk.normals(DIM))))
+    features = [Pair(MovedInitial(noise[0], jnp.asarray(0.7))), MovedSource(noise[1], jnp.asarray(0.4), jnp.asarray(1.3))]
+    s, x = jnp.asarray(0.35), jnp.asarray(rng.uniform(-1, 1, DIM))
+    t = 0.6 - s if backward else s
+
+    @eqx.filter_jit
+    def wanted(feature):
+        def phi(r, y):
+            return feature.value(data, r, y)
+
+        slope = jax.grad(lambda y: phi(s, y))
+        if form == "divergence":
+            second = jnp.trace(jax.jacfwd(lambda y: matrix_of(diffusion, t, y) @ slope(y))(x))
+        else:
+            second = jnp.sum(matrix_of(diffusion, t, x) * jax.hessian(lambda y: phi(s, y))(x))
+        value = phi(s, x)
+        return value, jax.grad(phi)(s, x) - second - drift(t, x) @ slope(x) - reaction(t, x) * value
+
+    for feature in features:
+        np.testing.assert_allclose(eqx.filter_jit(feature.both)(data, s, x), wanted(feature), rtol=1e-9, atol=1e-11)
+
+
+def test_steps_with_constant_functions_have_the_exact_law():
+    A, b, c = 0.7, np.array([0.5, -1.0]), -0.3
+    problem = hn.Problem(
+        dim=2, horizon=1.0, initial=bell, diffusion=lambda t, x: A * jnp.ones(()), drift=lambda t, x: jnp.asarray(b), reaction=lambda t, x: c * jnp.ones(()), form="trace",
+    )  # fmt: skip
+    assert isinstance(problem.walk, Stepped)
+    rng = np.random.default_rng(0)
+    noise = problem.walk.draw(rng, (20_000,), 2)
+    moved = problem.walk.go(0.9, np.array([0.2, 0.1]), 0.6, noise)
+    np.testing.assert_allclose(moved.weight, np.exp(c * 0.6), rtol=1e-12)
+    np.testing.assert_allclose(moved.place, [0.2, 0.1] + 0.6 * b + moved.push, atol=1e-14)
+    np.testing.assert_allclose(np.cov(moved.push.T), 2 * 0.6 * A * np.eye(2), atol=0.04)
+    # Steps half as many end at the same place, as increments are summed.
+    (_, _, _), (factor, coarse, pairs) = problem.walk.levels(noise)
+    assert factor == -1.0
+    np.testing.assert_allclose(coarse.go(0.9, np.array([0.2, 0.1]), 0.6, pairs).place, moved.place, atol=1e-13)
+
+
+def test_euler_has_the_mean_of_its_recursion_and_takes_coefficients_at_the_paths_own_time():
+    problem = hn.Problem(dim=1, horizon=1.0, initial=bell, drift=lambda t, x: t * x)
+    walk = Stepped(problem.varying, 8)
+    rng = np.random.default_rng(0)
+    half = walk.draw(rng, (50_000,), 1)
+    moved = walk.go(1.0, np.array([1.5]), 0.8, np.concatenate([half, -half]))
+    wanted = 1.5
+    for k in range(8):
+        wanted *= 1 + 0.1 * (1.0 - 0.1 * k)  # time runs down from t
+    np.testing.assert_allclose(moved.place.mean(), wanted, rtol=1e-12)  # antithetic, and linear in the noise
+
+
+@pytest.mark.parametrize("diffusion", ["diagonal", "matrix"])
+def test_derivatives_of_paths(diffusion):
+    problem = posed(diffusion, "trace")
+    walk, rng = problem.walk, np.random.default_rng(3)
+    noise, x = walk.draw(rng, (3,), DIM), rng.uniform(-1, 1, (3, DIM))
+    t, lag, slope, by_weight = np.full(3, 0.5), np.array([0.1, 0.3, 0.5]), rng.standard_normal((3, DIM)), rng.standard_normal(3)
+    w, c, e = rng.standard_normal((3, DIM)), rng.standard_normal((3, DIM)), 1e-4
+
+    def at(y):
+        moved = walk.go(t, y, lag, noise)
+        return np.concatenate([moved.place, moved.weight[:, None]], axis=1)
+
+    pulled = walk.pull(t, x, lag, noise, slope, by_weight)
+    change = (at(x + e * w) - at(x - e * w)) / (2 * e)
+    np.testing.assert_allclose(
+        np.sum(pulled * w, axis=1), np.sum(slope * change[:, :-1], axis=1) + by_weight * change[:, -1], rtol=1e-6
+    )
+    moved, first, second = walk.curve(t, x, lag, noise, w, c)
+    ahead, behind, here = at(x + e * w + 0.5 * e**2 * c), at(x - e * w + 0.5 * e**2 * c), at(x)
+    np.testing.assert_allclose(np.c_[moved.place, moved.weight], here, rtol=1e-12)
+    np.testing.assert_allclose(np.c_[first.place, first.weight], (ahead - behind) / (2 * e), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(np.c_[second.place, second.weight], (ahead - 2 * here + behind) / e**2, rtol=1e-4, atol=1e-4)
+
+
+SOLVED = {"hyperbolic-waves": 1e-3, "rotating": 1e-2, "porous": 3e-2}
+
+
+@pytest.fixture(scope="module", params=SOLVED)
+def solved(request):
+    problem = hn.problems.get(request.param, dim=4)
+    return request.param, hn.solve(problem, features=(64, 64 if problem.source is not None else 0), rows=(1024, 0), antithetic=True,
+        directions="orthogonal", time_degree=1, collocation="paths")  # fmt: skip
+
+
+def test_solves_and_certificates_against_exact_solutions(solved):
+    name, u = solved
+    error = hn.measure(u, 500)
+    assert error.l2 < SOLVED[name]
+    t, x = hn.random_points(u.problem, 6, seed=2)
+    exact = hn.exact_values(u.problem, t, x)
+    sure = u.certify(t, x, samples=512)
+    assert "paths in steps" in sure.method
+    assert np.all(np.abs(sure.value - exact)[sure.certified] < 2 * sure.halfwidth[sure.certified])
+    assert np.mean(np.abs(sure.value - exact)) < 0.5 * np.mean(np.abs(u(t, x) - exact))  # corrected values are better
+    told = u.error(points=128)
+    assert 0.2 * told.low < error.l2 < 5 * told.high
+
+
+def test_certified_derivatives_against_exact_solutions(solved):
+    name, u = solved
+    if name != "porous":  # which has everything
+        return
+    t, (x,) = u.problem.horizon, hn.random_points(u.problem, 1, seed=4)[1]
+    slope = u.certify_gradient(t, x, samples=256)
+    exact = hn.exact_gradient(u.problem, t, x)
+    assert np.all(np.abs(slope.value - exact) < 2 * slope.halfwidth)
+    assert np.linalg.norm(slope.halfwidth) < 0.1 * np.linalg.norm(exact)
+    w = np.array([1.0, -0.5, 0.2, 0.4])
+    bend = u.certify_curvature(t, x, w, samples=256)
+    wanted = jax.jvp(lambda y: jax.jvp(lambda z: u.problem.exact(t, z), (y,), (w,))[1], (x,), (w,))[1]
+    assert abs(bend.value - float(wanted)) < 3 * bend.halfwidth
+
+
+def test_monte_carlo_and_explanations(solved):
+    _, u = solved
+    t, x = u.problem.horizon, np.full(4, 0.3)
+    exact = hn.exact_values(u.problem, t, x)
+    found = hn.montecarlo.importance(u.problem, t, x, samples=20_000)
+    assert abs(found.value - exact) < 5 * found.standard_error + found.truncation_bias
+    parts = u.explain(t, x, samples=8192)
+    total = parts.initial.value + parts.source.value
+    assert abs(total - exact) < 5 * np.hypot(parts.initial.error, parts.source.error) + 0.05 * abs(
+        exact
+    )  # steps are not corrected here
+
+
+def test_a_terminal_problem_keeps_the_users_times():
+    """v_t + a(t) Δv + c(t) v = 0, v(T) = bell: coefficients at calendar time."""
+    T = 0.5
+    gone = lambda t: (T - t) + (T**2 - t**2) / 2  # ∫_t^T (1 + s) ds  # noqa: E731
+
+    def exact(t, x):
+        q = 4 * gone(t) / x.size
+        return jnp.exp(jnp.sin(T) - jnp.sin(t)) * jnp.exp(-0.5 * x.size * jnp.log1p(q) - x @ x / (x.size * (1 + q)))
+
+    problem = hn.Problem(
+        dim=3, horizon=T, terminal=bell, diffusion=lambda t, x: 1 + t, reaction=lambda t, x: jnp.cos(t), form="trace", exact=exact,
+    )  # fmt: skip
+    u = hn.solve(problem, features=(64, 0), rows=(512, 0), antithetic=True, time_degree=3, collocation="paths")
+    assert hn.measure(u, 500).l2 < 1e-2
+    sure = u.certify([0.0, 0.2], np.full((2, 3), 0.4), samples=1024)
+    np.testing.assert_array_less(
+        np.abs(sure.value - hn.exact_values(problem, [0.0, 0.2], np.full((2, 3), 0.4))), 2 * sure.halfwidth
+    )
+
+
+def test_a_reaction_that_varies_goes_with_an_exact_process():
+    """Geometric Brownian motion killed at a rate of time: v_t + ½σ²x²v'' + r x v' - k(t) v = 0, v(T) = x has v = x e^{r(T-t) - ∫k}."""
+    r, T = 0.05, 1.0
+
+    def exact(t, x):
+        return x[0] * jnp.exp(r * (T - t) - (T - t) - (T**2 - t**2) / 2)
+
+    problem = hn.Problem(
+        dim=1, horizon=T, terminal=lambda x: x[0], process=hn.GeometricBrownian(0.3, r), reaction=lambda t, x: -(1 + t), region=hn.Box(0.5, 1.5), exact=exact,
+    )  # fmt: skip
+    u = hn.solve(problem, features=(32, 0), rows=(256, 0), antithetic=True, time_degree=3, collocation="paths")
+    assert hn.measure(u, 200).l2 < 1e-2
+    sure = u.certify(0.0, [1.0], samples=4096)
+    assert abs(sure.value - exact(0.0, np.array([1.0]))) < 2 * sure.halfwidth
+
+
+def test_steps_half_as_many_tell_the_bias_and_take_it_away(solved):
+    """In both forms, for the whole of u: fine paths alone are off by many standard errors, the combination by less, and the difference covers it."""
+    name, u = solved
+    if name != "hyperbolic-waves":
+        return
+    t, x = np.full(4, 0.5), hn.random_points(u.problem, 4, seed=9)[1]
+    lacks = hn.exact_values(u.problem, t, x)
+    nothing = u._network()._replace(
+        value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))),
+        residual=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))),
+        start=1.0,
+    )
+    for form in (error_equation.residual_form, partial(error_equation.martingale_form, steps=0)):
+        found = form(u.problem, nothing, t, x, 40_000, [np.random.default_rng(i) for i in range(4)])
+        fine = found.corrections - found.steps  # 2f - c less f - c
+        missed = np.abs(fine.mean(axis=1) - lacks)
+        assert np.min(missed / fine.std(axis=1) * 200) > 5
+        left = np.abs(found.corrections.mean(axis=1) - lacks)
+        assert np.all(left < np.abs(found.steps.mean(axis=1)))
+        assert np.mean(left) < 0.5 * np.mean(missed)
+
+
+def test_a_step_of_the_users_own_is_used():
+    """The exact step of dX = -X dt + √2 dW has the exact law in one step, where Euler's has not."""
+
+    def exact_step(t, x, h, noise):
+        return jnp.exp(-h) * x + jnp.sqrt(-jnp.expm1(-2 * h)) * noise
+
+    problem = hn.Problem(dim=1, horizon=2.0, initial=bell, drift=lambda t, x: -x, step=exact_step)
+    walk = Stepped(problem.varying, 1)
+    noise = np.linspace(-2, 2, 9)[:, None, None]
+    moved = walk.go(2.0, np.array([1.5]), 2.0, noise)
+    np.testing.assert_allclose(moved.place[:, 0], 1.5 * np.exp(-2) + np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12)
+    np.testing.assert_allclose(moved.push[:, 0], np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12, atol=1e-15)
+    assert isinstance(hn.Problem(dim=1, horizon=2.0, initial=bell).walk, Straight)
+
+
+def test_kinks_in_coefficients_are_found():
+    problem = hn.Problem(dim=2, horizon=0.5, initial=bell, drift=lambda t, x: -jnp.sign(x))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        u = hn.solve(problem, seconds=1)
+    assert any("`drift` has kinks or jumps" in str(w.message) for w in said)
+    assert u.stats["enforce"] == "mild"
+    sure, plain = u.certify(0.5, [0.2, 0.1]), hn.montecarlo.importance(problem, 0.5, [0.2, 0.1], samples=50_000)
+    assert abs(sure.value - plain.value) < sure.halfwidth + 3 * plain.standard_error + plain.truncation_bias
+    with pytest.raises(hn.InputError, match="need constant coefficients"):
+        u.certify_gradient(0.5, [0.2, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"drift": lambda t, x: x**3}, "paths explode"),
+        ({"diffusion": lambda t, x: jnp.sin(x), "form": "trace"}, "`diffusion` must be positive definite wherever"),
+        ({"diffusion": lambda t, x: jnp.outer(x, x), "form": "trace"}, "`diffusion` must be positive definite wherever"),
+        ({"diffusion": lambda t, x: turned(x) + jnp.tril(jnp.ones((3, 3))), "form": "trace"}, "symmetric"),
+        ({"diffusion": lambda t, x: 1 + x**2}, "`form` must be said"),
+        ({"diffusion": lambda t, x: 1 + x**2, "form": "ito"}, "`form` must be one of"),
+        ({"diffusion": 2.0, "form": "ito"}, "`form` must be one of"),
+        ({"diffusion": lambda t, x: x[:2], "form": "trace"}, r"shape \(\) or \(3,\) or \(3, 3\)"),
+        ({"drift": lambda t, x: x[:2]}, r"`drift` must return an array of shape"),
+        ({"drift": lambda x: x}, "must take 2 argument"),
+        ({"reaction": lambda t, x: x}, "`reaction` must return a scalar"),
+        ({"reaction": lambda t, x: 1 / jnp.maximum(x[0] - 9, 0)}, "`reaction` must be finite wherever"),
+        ({"step": 3}, "`step` must be a function"),
+        ({"drift": lambda t, x: x, "step": lambda x: x}, "`step` must be traceable"),
+        ({"drift": lambda t, x: x, "step": lambda t, x, h, n: x[:1]}, "`step` must return a place"),
+        ({"drift": lambda t, x: x, "step": lambda t, x, h, n: x + h * x + jnp.sqrt(h) * n}, "`step` must have the variance"),
+        ({"drift": lambda t, x: x, "step": lambda t, x, h, n: x + jnp.sqrt(2 * h) * n}, "`step` must have the mean"),
+        ({"process": hn.OrnsteinUhlenbeck(0.5), "step": lambda t, x, h, n: x}, "exact step of its own"),
+        ({"process": hn.OrnsteinUhlenbeck(0.5), "drift": lambda t, x: x}, "leave `diffusion` and `drift` out"),
+    ],
+)
+def test_refusals(given, words):
+    with pytest.raises(hn.InputError, match=words):
+        hn.Problem(dim=3, horizon=1.0, initial=bell, **given)
+
+
+def test_what_needs_constant_coefficients_says_so():
+    problem = hn.problems.get("rotating", dim=2)
+    with pytest.raises(hn.InputError, match="without drift and reaction"):
+        hn.solve(problem, family="gaussian", features=(8, 0), rows=(64, 0))
+    with pytest.raises(hn.InputError, match="no coefficient that varies"):
+        hn.montecarlo.transformed(problem, 0.5, [0.0, 0.0])
