@@ -128,7 +128,7 @@ class OrnsteinUhlenbeck(Process):
         theta = numeric("rate", self.rate, "It is θ in θ(m - x), one number for all coordinates.")
         if theta.ndim or theta == 0:
             raise InputError(
-                f"`rate` must be one finite number, not zero; got {describe(self.rate)}. One rate per coordinate is not supported yet."
+                f"`rate` must be one finite number, not zero; got {describe(self.rate)}. For one rate per coordinate, or a matrix, give the drift as a function: drift=lambda t, x: rate * (mean - x)."
             )
         return diffusion(self.A, dim), (Reverting(float(theta), vector("mean", self.mean, dim)),)
 
@@ -139,7 +139,7 @@ class OrnsteinUhlenbeck(Process):
         why = (
             "with a source, whose share of the last times would be lost" if source else "beyond, double precision loses the start"
         )
-        return f"`rate` times `horizon` must be at most {most:g} in size ({why}); got {reach:g}. Shorten the horizon."
+        return f"`rate` times `horizon` must be at most {most:g} in size ({why}); got {reach:g}. Shorten the horizon, or give the drift as a function: drift=lambda t, x: rate * (mean - x)."
 
     def __repr__(self) -> str:
         return f"process=OrnsteinUhlenbeck(rate={self.rate:g}, mean={_short(self.mean)}, diffusion={_short(self.A)})"

@@ -76,8 +76,11 @@ class Coefficients(eqx.Module):
         return jnp.diagonal(slopes) if ndim == 1 else jnp.einsum("iji->j", slopes)
 
     def move(self, s: Any, y: Any, h: Any, noise: Any) -> tuple[Any, Any, Any]:
-        """One step of a path from y, a time h further from (s, y): where it leads, the logarithm of its weight, and the part that is odd in the noise."""
-        here = self.at(s, y)
+        """One step of a path from (s, y) to the time s - h: where it leads, the logarithm of its weight, and the part that is odd in the noise.
+
+        Coefficients are taken at y and in the middle of the time, which leaves those of time alone a second-order error.
+        """
+        here = self.at(s - 0.5 * h, y)
         if self.step is None:
             push = jnp.sqrt(2 * h) * here.scatter.shape(noise)
             return y + here.drift * h + push, here.reaction * h, push
