@@ -32,13 +32,13 @@ from heatnets.settings import Growth
 from heatnets.solution import Solution
 from heatnets.tiles import Workshop
 
-_FEATURES, _ROWS = 32, 2048  # of each design and kind; training points. Both double in each round
+_FEATURES, _ROWS = 32, 2048  # of each design and kind; training points
 _PAIRS = 512  # antithetic pairs of samples at each training point
 _JUDGES, _BATCHES = 128, 4  # points at which errors are estimated; batches of pairs, in each of two independent halves
 
 
 def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> Solution:
-    """Rounds of growth, each with twice the features and rows, until the budget is spent."""
+    """Rounds of growth, each with twice the rows, and twice the features while there is time for that, until the budget is spent."""
     started, clock = time.perf_counter(), Clock()
     if settings.time_degree is not None or settings.rcond is not None:
         notes.warn("`time_degree` and `rcond` play no part in training on mild rows", 5)
@@ -49,17 +49,16 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     halves = np.zeros((2, _JUDGES))  # two independent estimates of u there, from more samples in each round
     history: list[Round] = []
     best: tuple[float, list[Feature], np.ndarray, bool | None, dict[str, Any]] | None = None
+    size, rows, samples = _FEATURES, _ROWS, _Rows(problem, settings, shop)
     while True:
-        before, growth = sum(clock.seconds.values()) - clock.seconds["compile"], 2 ** len(history)
-        rows = _ROWS * growth
-        label = f"round {len(history)}"
+        before, label, growth, new = dict(clock.seconds), f"round {len(history)}", 2 ** len(history), rows - samples.count
+        with clock.phase("samples"):
+            samples.extend(rows, label)
         with clock.phase("assembly"):
-            blocks, prior, start = _features(problem, settings, _FEATURES * growth)
-            points = _points(problem, settings.train_region, rows, settings.seed, f"mild rows {label}")
-            A = _values(data, blocks, points, shop, label)
-            sample, noise = _samples(problem, points, 1, settings.seed, shop, label)
+            blocks, prior, start = _features(problem, settings, size)
+            A = _values(data, blocks, samples.points, shop, label)
         with clock.phase("solve"):
-            weights, ridge, freedom = least_squares.near(A, sample, prior, start if np.any(start) else None)
+            weights, ridge, freedom = least_squares.near(A, samples.values, prior, start if np.any(start) else None)
         with clock.phase("check"):
             # As many samples again as before (in the first round, some): the average is over all of them.
             fresh = [
@@ -77,10 +76,10 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         features = (counts[0] if 0 in kinds(problem) else 0, counts[-1] if 1 in kinds(problem) else 0)
         history.append(Round(features, rows, 0, " + ".join(d.name for d in settings.designs), error, elapsed))
         shop.progress(f"{label}: {history[-1]}", 1, 1)
-        misfit = error_equation.rms(A @ weights - sample)
+        misfit = error_equation.rms(A @ weights - samples.values)
         facts = {
             "features": features, "rows": (rows, 0), "rank": round(freedom), "ridge": ridge,
-            "residual_train": misfit / scale, "mild_noise": noise / scale,
+            "residual_train": misfit / scale, "mild_noise": samples.noise / scale,
         }  # fmt: skip
         # The judges' noise hides small gains: larger rounds are taken unless they are clearly worse.
         if best is None or error < 1.2 * best[0] or met:
@@ -88,17 +87,51 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         if met:
             why = "the tolerance is met"
             break
-        needed = 4 * (sum(clock.seconds.values()) - clock.seconds["compile"] - before)  # at most: twice the features and rows
-        if why := no_time(needed, elapsed, settings.seconds):
+        spent = {phase: seconds - before.get(phase, 0.0) for phase, seconds in clock.seconds.items()}
+        for wider in (2, 1):  # twice the features and rows, or twice the rows where there is no time for more
+            needed = (
+                spent["samples"] / new * rows + 2 * wider * spent["assembly"] + 2 * wider**2 * spent["solve"] + 2 * spent["check"]
+            )
+            why = no_time(needed, elapsed, settings.seconds)
+            if not why and 8 * A.nbytes * 2 * wider > shop.memory:
+                why = "the next round would not fit into `memory`"
+            if not why:
+                break
+        if why:
             break
-        if 8 * A.nbytes * 4 > shop.memory:
-            why = "the next round would not fit into `memory`"
-            break
+        size, rows = wider * size, 2 * rows
     error, blocks, weights, met, facts = best
     return network(problem, settings, shop, notes, clock, history, error, data, blocks, weights, Ending(why, met), {
         **facts, "collocation": "uniform", "time_degree": 0, "enforce": "mild", "solver": "near", "rcond": None, "condition": None,
         "residual_held_out": None, "laplacian": {}, "laplacian_skipped": {},
     })  # fmt: skip
+
+
+class _Rows:
+    """Points to train on and samples of the solution there: a list that grows, none of it drawn twice."""
+
+    def __init__(self, problem: Problem, settings: Growth, shop: Workshop) -> None:
+        self._problem, self._settings, self._shop = problem, settings, shop
+        self.points: Points = (np.zeros(0), np.zeros((0, problem.dim)))
+        self.values, self._variance = np.zeros(0), 0.0
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    @property
+    def noise(self) -> float:
+        """The root mean square standard error of the samples."""
+        return float(np.sqrt(self._variance))
+
+    def extend(self, rows: int, label: str) -> None:
+        """As many rows in all."""
+        have, seed = self.count, self._settings.seed
+        more = _points(self._problem, self._settings.train_region, rows - have, seed, f"mild rows {label}")
+        values, noise = _samples(self._problem, more, 1, seed, self._shop, label)
+        self.points = (np.concatenate([self.points[0], more[0]]), np.concatenate([self.points[1], more[1]]))
+        self.values = np.concatenate([self.values, values])
+        self._variance = (have * self._variance + (rows - have) * noise**2) / rows
 
 
 def _samples(problem: Problem, points: Points, batches: int, seed: int, shop: Workshop, stream: str) -> tuple[np.ndarray, float]:
