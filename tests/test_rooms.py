@@ -14,8 +14,8 @@ import heatnets as hn
 ROOT = Path(hn.__file__).parent
 ORDER = [
     "errors", "precision", "streams", "clock",
-    "tiles", "function", "regions", "diffusions", "frames", "processes", "varying", "walks", "problem",
-    "derivatives", "operators",
+    "tiles", "function", "regions", "diffusions", "derivatives", "frames", "processes", "varying", "walks", "problem",
+    "operators",
     "directions", "features", "collocation",
     "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "slopes", "explain",
     "settings", "sums", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",

@@ -13,7 +13,9 @@ from heatnets.error_equation import (
     CHUNK,
     Network,
     Samples,
+    allowance,
     martingale_form,
+    reacts,
     residual_form,
 )
 from heatnets.intervals import FEWEST, interval, relative
@@ -103,7 +105,7 @@ class RegionError:
     """The relative L2 error over (0, T] x region, estimated without an exact solution: `value`, with an interval from `low` to `high`.
 
     `maximum` estimates a bound of the largest error, relative to the same size: by the maximum principle |u - ũ| <= sup |e0| + T sup |R|, with the
-    largest values met on sampled paths in place of the suprema. It is None where there is no residual (kinked data).
+    largest values met on sampled paths in place of the suprema. It is None where there is no residual (kinked data), and where the reaction is a function.
     """
 
     value: float
@@ -162,10 +164,12 @@ def certify(
             return residual_form(problem, u, t[points], x[points], pairs, rngs)
         return martingale_form(problem, u, t[points], x[points], pairs, rngs, steps)
 
-    spread = np.zeros(len(t))
+    spread, least = np.zeros(len(t)), np.zeros(len(t))
     kept: dict[int, list[np.ndarray]] = {int(i): [] for i in later}
     added: dict[int, float] = {int(i): 0.0 for i in later}
-    stepped: dict[int, float] = {int(i): 0.0 for i in later}  # what steps half as many change, on average
+    steps_of: dict[int, list[np.ndarray]] = {int(i): [] for i in later}  # what halving the steps changes
+    stepped = np.zeros(len(t))  # what is allowed for that
+    halved: dict[int, tuple[str, ...]] = {}
     open_, pairs, batch = later, max(samples // 2, 2), 0
     if wanted is not None and not smooth and len(later):
         steps = _cheaper(problem, u, t, x, later, seed)
@@ -180,7 +184,7 @@ def certify(
                 before = sum(map(len, kept[i]))
                 kept[i].append(corrections)
                 added[i] = (before * added[i] + pairs * float(more)) / (before + pairs)
-                stepped[i] = (before * stepped[i] + float(np.sum(change))) / (before + pairs)
+                steps_of[i].append(change)
         tell(len(open_), len(open_))
         for i in open_:
             found = interval(np.concatenate(kept[int(i)])[None], confidence, least=0.5 * spread[i])
@@ -188,17 +192,23 @@ def certify(
             spent[i] = 2 * sum(map(len, kept[int(i)]))
             if found.half[0] < rounding[i] and np.isfinite(found.half[0]):
                 reasons[i] = tuple(why for why in reasons[i] if "heavy tails" not in why)  # of rounding errors
-            half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else 0.0) + abs(stepped[int(i)])
+            half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else 0.0)
+            if problem.varying is not None:
+                stepped[i], least[i], halved[int(i)] = of_steps(np.concatenate(steps_of[int(i)]), half[i])
+                half[i] += stepped[i]
         if wanted is None:
             doubtful = [i for i in open_ if reasons[i] and np.isfinite(half[i]) and batch < AGAIN and pairs >= FEWEST]
             open_ = np.array(doubtful, int)
             pairs, batch = 3 * max((spent[i] // 2 for i in doubtful), default=0), batch + 1
             continue
-        wide = np.array([i for i in open_ if half[i] > wanted[i] and np.isfinite(half[i])], int)
-        hopeless = rounding + np.array([added.get(i, 0.0) + abs(stepped.get(i, 0.0)) for i in range(len(t))]) >= wanted
-        ended = [i for i in wide if spent[i] >= MOST * samples or hopeless[i]]
+        again = 4**AGAIN * samples  # for points where tails look heavy, as without a half-width
+        wide = np.array(
+            [i for i in open_ if np.isfinite(half[i]) and (half[i] > wanted[i] or (reasons[i] and spent[i] < again))], int
+        )
+        hopeless = rounding + np.array([added.get(i, 0.0) for i in range(len(t))]) + least >= wanted
+        ended = [i for i in wide if spent[i] >= MOST * samples or (hopeless[i] and half[i] > wanted[i])]
         for i in ended:
-            why = f": the steps of paths alone allow {abs(stepped[int(i)]):.2g}" if abs(stepped[int(i)]) > wanted[i] else ""
+            why = f": the steps of paths alone leave {least[i]:.2g}; take more `steps`" if least[i] > wanted[i] else ""
             missed[int(i)] = (f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples{why}",)
         open_ = np.array([i for i in wide if i not in ended], int)
         pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
@@ -208,6 +218,7 @@ def certify(
         r if r or np.isfinite(h) else ("the value or its interval is not finite",)
         for r, h in zip(reasons, value + half, strict=True)
     ]
+    reasons = [(*r, *halved.get(i, ()), *jumps(problem)) for i, r in enumerate(reasons)]
     good = np.array([not r for r in reasons])
     reasons = [(*r, *missed.get(i, ())) for i, r in enumerate(reasons)]
     method = "residual" if smooth else f"martingale, {steps} steps" if steps else "martingale, no steps (Monte Carlo)"
@@ -215,6 +226,38 @@ def certify(
     return Certificate(
         value + mean, mean, value + mean - half, value + mean + half, half, good, tuple(reasons), method, spent, confidence
     ).scaled(unit)
+
+
+def of_steps(changes: np.ndarray, half: Any) -> tuple[Any, Any, tuple[str, ...]]:
+    """What to allow for steps, from samples (n, ..., 2) of what halving them twice changes; what is left of it in any case; and words where halving does not act as first order should.
+
+    `half` is the rest of the half-width: what is small against it does not matter.
+    """
+    mean, n = changes.mean(axis=0), len(changes)
+    noise = changes.std(axis=0, ddof=1) / np.sqrt(n)
+    allowed, least = allowance(mean), allowance(np.maximum(np.abs(mean) - 3 * noise, 0.0))
+    bent = changes[..., 1] - 2 * changes[..., 0]
+    wrong = np.abs(bent.mean(axis=0)) > allowed + 3 * bent.std(axis=0, ddof=1) / np.sqrt(n)
+    if np.any(wrong & (allowed > _MATTERS * half)):
+        return (
+            allowed,
+            least,
+            (
+                "halving the steps of paths does not act as first order should, so that their bias is not known: take more `steps`",
+            ),
+        )
+    return allowed, least, ()
+
+
+_MATTERS = 0.2  # of a half-width
+
+
+def jumps(problem: Problem) -> tuple[str, ...]:
+    """Why nothing can be certified where coefficients jump: half as many steps do not tell the bias there."""
+    given = problem.varying
+    return (
+        () if given is None else tuple(f"`{name}` jumps: the bias of paths in steps is not known there" for name in given.jumps)
+    )
 
 
 def rounding_of(u: Network, t: np.ndarray, x: np.ndarray, seed: int, fuzz: np.ndarray | None = None) -> np.ndarray:
@@ -236,7 +279,7 @@ def _compare(
     x: np.ndarray,
     later: np.ndarray,
     kept: dict[int, list[np.ndarray]],
-    stepped: dict[int, float],
+    stepped: np.ndarray,
     reasons: list[tuple[str, ...]],
     pairs: int,
     seed: int,
@@ -248,7 +291,7 @@ def _compare(
     rngs = [streams.generator(seed, f"certificate check {i}") for i in sure]
     other = martingale_form(problem, u, t[sure], x[sure], pairs, rngs, _CHECKS)
     for i, corrections, rounding, change in zip(sure.tolist(), other.corrections, other.rounding, other.steps, strict=True):
-        allowed = abs(stepped[i]) + abs(float(np.mean(change)))
+        allowed = stepped[i] + float(allowance(change.mean(axis=0)))
         apart = float(disagreement(np.concatenate(kept[i])[None], corrections[None], allowed)[0])
         rounded = abs(float(np.mean(corrections))) < 100 * float(rounding)
         if apart > _DISAGREE and not rounded:
@@ -299,15 +342,16 @@ def region_error(
     value, terms = u.value(t, x)
     if smooth:
         drawn = residual_form(problem, u._replace(residual=residual), t, x, pairs, rngs)
-        rounding = EPS * terms + drawn.rounding + np.abs(drawn.steps.mean(axis=1))
+        rounding = EPS * terms + drawn.rounding + allowance(drawn.steps.mean(axis=1))
     else:  # samples without steps are hundreds of times cheaper than those with
         pairs *= _PLAIN
         drawn = martingale_form(problem, u, t, x, pairs, rngs, 0)
-        rounding = EPS * terms + np.abs(drawn.steps.mean(axis=1))
+        rounding = EPS * terms + allowance(drawn.steps.mean(axis=1))
     found = relative(factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence)
     top = problem.horizon * largest + (abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0)
     top *= float(np.max(factor))
+    reasons = (*found.reasons, *jumps(problem))
     return RegionError(
-        found.value, found.low, found.high, top / found.scale if smooth else None, not found.reasons, found.reasons,
+        found.value, found.low, found.high, top / found.scale if smooth and not reacts(problem) else None, not reasons, reasons,
         "residual" if smooth else "Monte Carlo", points, 2 * pairs, confidence,
     )  # fmt: skip

@@ -191,6 +191,8 @@ class LowRank:
 
     def __init__(self, diag: Any, U: Any) -> None:
         hint = "Write hn.LowRank(diag, U), U of shape (dim, k)."
+        if callable(diag) or callable(U):
+            raise InputError("`LowRank` takes numbers. A function of (t, x) is given as diffusion=A, or as hn.Factor(S).")
         self.diag, self.U = numeric("LowRank", diag, hint), numeric("LowRank", U, hint)
         if self.diag.ndim > 1 or not np.all(self.diag > 0):
             raise InputError(f"`LowRank` needs diag > 0, one number or one per coordinate; got {describe(diag)}.")

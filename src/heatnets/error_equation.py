@@ -11,6 +11,7 @@ variance falls only with the number of steps.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ class Paths(NamedTuple):
     s: np.ndarray
     y: np.ndarray
     weight: np.ndarray
+    grown: Any  # exp(∫ c) on the way, where coefficients vary; 1 elsewhere
 
 
 class Square(NamedTuple):
@@ -55,7 +57,7 @@ def paths(problem: Problem, points: int, samples: int, seed: int, stream: str) -
     r, density = time_fractions(rng, (points, samples))
     start, walk = t[:, None], problem.walk
     moved = walk.go(start, x[:, None], (1 - r) * start, walk.draw(rng, (points, samples), problem.dim))
-    return Paths(t, x, r * start, moved.place, moved.weight * start / density)
+    return Paths(t, x, r * start, moved.place, moved.weight * start / density, moved.weight)
 
 
 def mean_square(corrections: np.ndarray) -> Square:
@@ -96,7 +98,7 @@ Curve = tuple[np.ndarray, np.ndarray]  # first and second derivative of a curve 
 
 class Samples(NamedTuple):
     """Independent corrections of ũ, one row of pairs per point; what rounding may have done to their mean; how far values on paths spread; and by how much
-    steps half as many change each correction, where paths go in steps."""
+    steps half as many change each correction, and half of those again, where paths go in steps: (points, pairs, 2)."""
 
     corrections: np.ndarray
     rounding: np.ndarray
@@ -107,7 +109,7 @@ class Samples(NamedTuple):
 def residual_form(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any]) -> Samples:
     """Antithetic pairs of e0(X_t) + t R(rt, X_{(1-r)t}) / density(r), with r from `time_fractions`."""
     walk, dim = problem.walk, problem.dim
-    out, steps, rounding = np.empty((len(t), pairs)), np.zeros((len(t), pairs)), np.zeros(len(t))
+    out, steps, rounding = np.empty((len(t), pairs)), np.zeros((len(t), pairs, 2)), np.zeros(len(t))
     for some, first, last in _chunks(len(t), pairs, 2 * _width(problem)):
         n, here, there = last - first, t[some, None], x[some, None, :]
         drawn = [(*time_fractions(rng, n), walk.draw(rng, (n,), dim)) for rng in rngs[some]]
@@ -123,15 +125,23 @@ def residual_form(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pa
                 (e0,) = _both(lambda s, y: (u.initial(y),), level, here, there, here, own)
                 value = value + u.start * e0
             found.append((factor, value))
-        out[some, first:last], steps[some, first:last] = _combined(found)
+        out[some, first:last], steps[some, first:last] = combined(found)
     return Samples(out, rounding, np.zeros(len(t)), steps)
 
 
-def _combined(found: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Levels of a walk, each times its factor, added; and the finest less the coarsest."""
+def combined(found: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Levels of a walk, each times its factor, added; and how they differ, the finest two first, along a new last axis of two."""
     if len(found) == 1:
-        return found[0][1], np.zeros_like(found[0][1])
-    return sum(factor * value for factor, value in found), found[0][1] - found[-1][1]  # type: ignore[return-value]
+        return found[0][1], np.zeros((*found[0][1].shape, 2))
+    values = [value for _, value in found]
+    return sum(factor * value for factor, value in found if factor), np.stack(
+        [a - b for a, b in itertools.pairwise(values)], axis=-1
+    )  # type: ignore[return-value]
+
+
+def allowance(steps: np.ndarray) -> Any:
+    """What is allowed for steps, from the mean differences of the levels (..., 2): all that the last halving changed, or half of what the one before did."""
+    return np.maximum(np.abs(steps[..., 0]), 0.5 * np.abs(steps[..., 1]))
 
 
 def _both(
@@ -151,7 +161,7 @@ def martingale_form(
 ) -> Samples:
     """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√2 SΔW, less ũ(t, x): steps shorten towards the initial time."""
     dim = problem.dim
-    out, change, spread = np.empty((len(t), pairs)), np.zeros((len(t), pairs)), np.zeros(len(t))
+    out, change, spread = np.empty((len(t), pairs)), np.zeros((len(t), pairs, 2)), np.zeros(len(t))
     value, terms = u.value(t, x)
     slope = u.gradient(t, x) if steps else None
     moves = max(steps, 1)
@@ -182,7 +192,7 @@ def martingale_form(
         for path in paths:
             path.total += path.weight * _at(lambda s, y: u.initial(y), np.zeros((count, n)), path.place)
         found = [(path.factor, (path.total - path.martingale).mean(axis=0) - value[some, None]) for path in paths]
-        out[some, first:last], change[some, first:last] = _combined(found)
+        out[some, first:last], change[some, first:last] = combined(found)
         spread[some] = np.maximum(spread[some], paths[0].total.std(axis=(0, 2)))
     return Samples(out, EPS * terms, spread, change)
 
@@ -210,7 +220,7 @@ def residual_gradients(problem: Problem, u: Network, t: float, x: np.ndarray, pa
         level, time, lag, noise = way
         moved = level.go(time, x, lag, noise)
         pulled = np.broadcast_to(np.asarray(moved.weight), time.shape)[:, None] * slope(time - lag, moved.place)
-        by_weight = value(time - lag, moved.place) if problem.varying is not None else 0.0
+        by_weight = value(time - lag, moved.place) if reacts(problem) else np.zeros(len(time))
         return level.pull(time, x, lag, noise, pulled, by_weight)
 
     def residual(way: _Way) -> np.ndarray:
@@ -249,14 +259,14 @@ def _paired(
                 parts = start((level, time, time, both))
                 total = total + u.start * 0.5 * (parts[:n] + parts[n:])
             found.append((factor, total))
-        yield Piece(*_combined(found))
+        yield Piece(*combined(found))
 
 
 class Piece(NamedTuple):
-    """Samples of a vector, (n, k), and by how much steps half as many change them."""
+    """Samples of a vector, (n, k), and by how much steps half as many change them, and half of those again, (n, k, 2)."""
 
     samples: np.ndarray
-    steps: Any = 0.0
+    steps: np.ndarray | None = None
 
 
 def martingale_gradients(
@@ -301,7 +311,7 @@ def residual_bends(problem: Problem, u: Network, t: float, x: np.ndarray, curve:
         moved, first, second = level.curve(time, np.broadcast_to(x, w.shape), lag, noise, w, c)
         s = time - lag
         found = moved.weight * bend(s, moved.place, first.place, second.place)
-        if problem.varying is not None:  # weights bend, too
+        if reacts(problem):  # weights bend, too
             along = np.sum(slope(s, moved.place) * first.place, axis=1)
             found = found + 2 * first.weight * along + second.weight * value(s, moved.place)
         return found[:, None]
@@ -342,6 +352,11 @@ def weighted_bends(problem: Problem, u: Network, t: float, x: np.ndarray, curve:
             force = _at(u.source, (t - lag)[None], x + np.stack([q, -q])[:, None])[:, 0]
             found = found + t * weigh(force, u.source(t - lag, np.broadcast_to(x, (n, dim))), q, lag)
         yield Piece(found[:, None])
+
+
+def reacts(problem: Problem) -> bool:
+    """Whether paths carry weights that differ."""
+    return problem.varying is not None and callable(problem.varying.reaction)
 
 
 def _width(problem: Problem) -> int:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from heatnets import streams
-from heatnets.error_equation import Network
+from heatnets.error_equation import Network, allowance, combined
 from heatnets.problem import Problem
 
 _BINS = 8
@@ -126,24 +126,21 @@ def _parts(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, se
     """E[u0(X_t)], and E[F] over intervals of lag, from antithetic pairs."""
     rng = streams.generator(seed, "explanation")
 
-    def mean(values: np.ndarray, length: float = 1.0) -> Part:
-        pair = 0.5 * length * (values[:pairs] + values[pairs:])
-        return Part(float(pair.mean()), float(pair.std(ddof=1) / np.sqrt(pairs)))
+    def mean(lag: np.ndarray, of: Callable[[np.ndarray], np.ndarray], length: float = 1.0) -> Part:
+        """The mean of a function of places at the ends of paths, weighted, from antithetic pairs; what half as many steps change counts as error."""
+        noise, found = problem.walk.draw(rng, (pairs,), problem.dim), []
+        for factor, level, own in problem.walk.levels(noise):
+            ways = [level.go(np.full(pairs, t), np.broadcast_to(x, (pairs, len(x))), lag, sign * own) for sign in (1.0, -1.0)]
+            values = of(np.concatenate([way.place for way in ways]))
+            found.append((factor, 0.5 * length * (ways[0].weight * values[:pairs] + ways[1].weight * values[pairs:])))
+        pair, change = combined(found)
+        return Part(float(pair.mean()), float(pair.std(ddof=1) / np.sqrt(pairs) + allowance(change.mean(axis=0))))
 
-    def along(lag: np.ndarray, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """A function of places at the ends of paths, weighted, one way and the other."""
-        noise = problem.walk.draw(rng, (pairs,), problem.dim)
-        ways = [
-            problem.walk.go(np.full(pairs, t), np.broadcast_to(x, (pairs, len(x))), lag, sign * noise) for sign in (1.0, -1.0)
-        ]
-        weights = np.concatenate([np.broadcast_to(way.weight, (pairs,)) for way in ways])
-        return weights * of(np.concatenate([way.place for way in ways]))
-
-    initial = mean(along(np.full(pairs, t), u.initial))
+    initial = mean(np.full(pairs, t), u.initial)
     if problem.source is None or t == 0:
         return initial, []
     found = []
     for k in range(_BINS):
         lag = t * (k + rng.random(pairs)) / _BINS
-        found.append(mean(along(lag, partial(u.source, np.tile(t - lag, 2))), t / _BINS))
+        found.append(mean(lag, partial(u.source, np.tile(t - lag, 2)), t / _BINS))
     return initial, found

@@ -216,6 +216,9 @@ class ImportanceFamily(Family):
         return [Pair(initial), Pair(source)] if antithetic else [initial, source]
 
 
+_SHUFFLED = 64
+
+
 def _noise(problem: Problem, design: Design, count: int, uniform: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
     """Uniform numbers, and the noise of as many paths: one draw of the design for each of their steps."""
     walk, dim = problem.feature_walk, problem.dim
@@ -223,7 +226,12 @@ def _noise(problem: Problem, design: Design, count: int, uniform: int, seed: int
     *steps, _ = walk.normals(dim)
     if not steps:
         return flat, walk.shape(bell)
-    more = [draws(design, count, 0, dim, seed, f"{stream}, step {k}")[1] for k in range(1, steps[0])]
+    # A design's sequences resemble each other (radii, Sobol points): each step takes its own in an order of its own, block by block, so that more draws change nothing.
+    whole, more = -(-count // _SHUFFLED) * _SHUFFLED, []
+    for k in range(1, steps[0]):
+        rng = streams.generator(seed, f"{stream}, order of step {k}")
+        order = np.concatenate([i + rng.permutation(_SHUFFLED) for i in range(0, whole, _SHUFFLED)] or [np.zeros(0, int)])
+        more.append(draws(design, whole, 0, dim, seed, f"{stream}, step {k}")[1][order[:count]])
     return flat, walk.shape(np.stack([bell, *more], axis=1))
 
 

@@ -169,6 +169,12 @@ class Frame(eqx.Module):
             y = change.unplace(s, y)
         return s, y
 
+    def clock(self, t: Any) -> Any:
+        """The plain time of one of the user's."""
+        for change in self.changes:
+            t = change.clock(t)
+        return t
+
     def clock_back(self, s: Any) -> Any:
         """The user's time of a plain one."""
         for change in reversed(self.changes):

@@ -125,6 +125,10 @@ def _check_trace(
             f"`{name}` must be computable for x of shape ({dim},); it raised {type(error).__name__}: {error}."
         ) from error
     leaves = jax.tree_util.tree_leaves(out)
+    if len(leaves) != 1 and shapes != ((),):
+        raise InputError(
+            f"`{name}` must return one array of shape {' or '.join(map(str, shapes))}; it returned {len(leaves)}. Join them: jnp.stack([...])."
+        )
     if len(leaves) != 1 or not hasattr(leaves[0], "shape"):
         raise InputError(
             f"`{name}` must return one scalar; for x of shape ({dim},) it returned {len(leaves)} arrays. Return a single number."

@@ -77,8 +77,9 @@ class Judges:
         ):  # u0 was zero wherever it was looked at, and has no features: look again, at the ends of these paths
             p = self.paths
             rng = streams.generator(seed, f"{stream}, further")
-            ends = problem.walk.go(p.s, p.y, p.s, problem.walk.draw(rng, p.s.shape, problem.dim)).place
-            self.missed = initial_values(data, ends.reshape(-1, problem.dim), shop).reshape(p.s.shape)
+            ends = problem.walk.go(p.s, p.y, p.s, problem.walk.draw(rng, p.s.shape, problem.dim))
+            found = initial_values(data, ends.place.reshape(-1, problem.dim), shop).reshape(p.s.shape)
+            self.missed = p.grown * ends.weight * found
 
     def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:
         """The relative error of a fit, one standard error added; its relative residual; and what residuals are relative to."""
@@ -95,7 +96,7 @@ class Judges:
         if not found.reasons:
             return found.high
         largest = self.problem.horizon * float(np.max(np.abs(residual))) + float(np.max(np.abs(self.missed)))
-        largest *= float(np.max(self.factor))
+        largest *= float(np.max(self.factor)) * max(1.0, float(np.max(self.paths.grown)))
         return max(found.high, largest / found.scale)
 
     def _residual(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:

@@ -61,15 +61,14 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             weights, ridge, freedom = least_squares.near(A, samples.values, prior, start if np.any(start) else None)
         with clock.phase("check"):
             # As many samples again as before (in the first round, some): the average is over all of them.
-            fresh = [
-                factor * _samples(problem, asked, _BATCHES * growth, settings.seed, shop, f"{label}, half {h}")[0] for h in (0, 1)
-            ]
+            drawn = [_samples(problem, asked, _BATCHES * growth, settings.seed, shop, f"{label}, half {h}") for h in (0, 1)]
+            fresh, bias = [factor * d[0] for d in drawn], factor * np.mean([d[2] for d in drawn], axis=0)
             share = growth / (2 * growth - 1)
             halves = (1 - share) * halves + share * np.stack(fresh)
             scale = error_equation.rms(halves.mean(axis=0)) or 1.0
             value = factor * (_values(data, blocks, asked, shop, label) @ weights)
-            error = error_equation.mean_square((halves - value).T).root / scale
-            bound = intervals.relative((halves - value).T, value, np.zeros(_JUDGES), 0.98)
+            error = float(np.hypot(error_equation.mean_square((halves - value).T).root, error_equation.rms(bias))) / scale
+            bound = intervals.relative((halves - value).T, value, bias, 0.98)
             met = None if settings.tol is None else not bound.reasons and bound.high <= settings.tol
         counts = tuple(len(b.start) for b in blocks)
         elapsed = time.perf_counter() - started
@@ -128,14 +127,16 @@ class _Rows:
         """As many rows in all."""
         have, seed = self.count, self._settings.seed
         more = _points(self._problem, self._settings.train_region, rows - have, seed, f"mild rows {label}")
-        values, noise = _samples(self._problem, more, 1, seed, self._shop, label)
+        values, noise, _ = _samples(self._problem, more, 1, seed, self._shop, label)
         self.points = (np.concatenate([self.points[0], more[0]]), np.concatenate([self.points[1], more[1]]))
         self.values = np.concatenate([self.values, values])
         self._variance = (have * self._variance + (rows - have) * noise**2) / rows
 
 
-def _samples(problem: Problem, points: Points, batches: int, seed: int, shop: Workshop, stream: str) -> tuple[np.ndarray, float]:
-    """Means of `batches` times `_PAIRS` antithetic pairs at each point, and their root mean square standard error.
+def _samples(
+    problem: Problem, points: Points, batches: int, seed: int, shop: Workshop, stream: str
+) -> tuple[np.ndarray, float, np.ndarray]:
+    """Means of `batches` times `_PAIRS` antithetic pairs at each point, their root mean square standard error, and what steps may have done.
 
     Always in calls of one shape, so that a growing number of points and samples compiles once.
     """
@@ -144,9 +145,10 @@ def _samples(problem: Problem, points: Points, batches: int, seed: int, shop: Wo
         here = (points[0][start : start + _ROWS], points[1][start : start + _ROWS])
         names = [f" {stream}, {start}, batch {batch}" for batch in range(batches)]
         found = [montecarlo.mild_samples(problem, *here, _PAIRS, seed, shop, name, paired=True) for name in names]
-        parts.append((np.mean([e.value for e in found], axis=0), np.mean([e.standard_error**2 for e in found], axis=0) / batches))
-    values, variances = (np.concatenate(p) for p in zip(*parts, strict=True))
-    return values, float(np.sqrt(np.mean(variances)))
+        means = [np.mean([getattr(e, name) for e in found], axis=0) for name in ("value", "truncation_bias")]
+        parts.append((*means, np.mean([e.standard_error**2 for e in found], axis=0) / batches))
+    values, biases, variances = (np.concatenate(p) for p in zip(*parts, strict=True))
+    return values, float(np.sqrt(np.mean(variances))), biases
 
 
 def _values(data: Equation, blocks: list[Feature], points: Points, shop: Workshop, phase: str) -> np.ndarray:

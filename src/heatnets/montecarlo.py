@@ -36,7 +36,7 @@ class Estimate:
 
     `low` and `high` bound the sampling error at the given confidence. `truncation_bias` bounds what the transformed
     estimator leaves out by cutting the lags (the shortest lag times the mean |F| over shorter ones, itself sampled); where coefficients vary it
-    is what paths of half as many steps changed (twice the finer less the coarser is what is averaged). It is not inside the interval.
+    is what paths of half as many steps changed (twice the finer less the coarser is what is averaged). Only the latter is inside the interval.
     """
 
     value: np.ndarray
@@ -188,6 +188,7 @@ def _run(
     bias = np.abs(force) / samples
     if len(extra):
         bias = float(extra[1]) * times * bias if problem.dim > 1 else np.zeros_like(times)
+    half = half + (0.0 if len(extra) else bias)
     fields = (base + mean, error, base + mean - half, base + mean + half, np.asarray(bias))
     value, error, low, high, bias = (scale[0] * f[0] if single else scale * f for f in fields)
     return Estimate(value, error, low, high, samples, level, bias)
@@ -218,11 +219,11 @@ def _importance_sample(
         return end.weight * equation.initial(end.place) + t * mid.weight * equation.forcing(r * t, mid.place)
 
     found = []
-    levels = list(zip(walk.levels(eta), walk.levels(xi), strict=True))
+    levels = [pair for pair in zip(walk.levels(eta), walk.levels(xi), strict=True) if pair[0][0]]
     for start, inside in levels:
         found.append(sum((one(start, inside, s) for s in signs), jnp.zeros(())) / len(signs))
     value = sum((start[0] * v for (start, _), v in zip(levels, found, strict=True)), jnp.zeros(()))
-    return value, found[0] - found[-1]
+    return value, found[0] - found[min(1, len(found) - 1)]
 
 
 def _importance_terms(

@@ -22,9 +22,9 @@ from heatnets.varying import Coefficients, varies
 from heatnets.walks import Stepped, Straight, Walk
 
 _MOST_GROWTH = 100.0  # of |c| T
+_STIFF = 2.0  # how much further paths may go with half as many steps
 _EXPLODED = 1e6  # times the size of the region and of what paths scatter
 FEATURE_STEPS = 2  # of the paths that features follow where coefficients vary: they only shape the network
-PATH_STEPS = 16  # of the paths that judge it
 _PROBE_COORDINATES = 2**22  # 256 probe points up to d = 16,384, fewer beyond, 32 at least
 
 
@@ -48,6 +48,7 @@ class Problem:
         form: "divergence" for div(A ∇u), "trace" for tr(A D²u): the same for a constant A, to be said where A is a function.
         step: a step map of your own in place of Euler's where coefficients are functions: step(t, x, h, noise) is where a path from x at the time t is
             after a time h, with `noise` standard normal.
+        steps: of the paths that judge an answer (certificates, errors, Monte Carlo) where coefficients are functions; a multiple of four. More of them leave less bias.
 
     Everything is checked here: functions are traced once and evaluated at up to 512 points of the region and of
     the paths that leave it. Raises `InputError` with what was wanted, what came and what to do.
@@ -68,6 +69,7 @@ class Problem:
     process: Process
     reaction: Any  # a number, or a function as given
     varying: Coefficients | None  # of `plain`, where some coefficient is a function
+    steps: int  # of the paths that judge, there
     backward: bool  # a terminal-value problem
     frame: Frame  # from the user's times, places and values to those of `plain`
     scatter: Diffusion  # A of `plain`
@@ -90,6 +92,7 @@ class Problem:
         process: Process | None = None,
         form: str | None = None,
         step: Callable[..., Any] | None = None,
+        steps: int = 16,
     ) -> None:
         notes = Notes()
         self.dim = count("dim", dim, 1, "It is the number of space coordinates.")
@@ -127,6 +130,11 @@ class Problem:
             )
         if words := self.process.complaint(self.horizon, source is not None):
             raise InputError(words)
+        self.steps = count("steps", steps, 8, "It is the number of steps of a path.")
+        if self.steps % 4:
+            raise InputError(
+                f"`steps` must be a multiple of four, as half and a quarter as many are taken too; got {self.steps}."
+            )
         self.varying = None
         if stepping or callable(self.reaction):
             c = self.reaction if callable(self.reaction) else 0.0
@@ -153,7 +161,7 @@ class Problem:
             "dim": self.dim, "horizon": float(s), "initial": start(self.initial, self.frame),
             "source": None if self.source is None else force(self.source, self.frame), "diffusion": self.scatter,
             "region": self.framed(self.region), "given": self.given, "exact": None, "process": Brownian(self.scatter), "reaction": 0.0, "backward": False,
-            "varying": self.varying,
+            "varying": self.varying, "steps": self.steps,
             "frame": Frame(), "scatter": self.scatter, "starts_at_zero": self.starts_at_zero, "warnings": self.warnings,
             "_outside": self.frame, "_done": True,
         }  # fmt: skip
@@ -163,7 +171,7 @@ class Problem:
     @cached_property
     def walk(self) -> Walk:
         """How paths of the plain problem move, as its judges follow them."""
-        return Straight(self.scatter) if self.varying is None else Stepped(self.varying, PATH_STEPS)
+        return Straight(self.scatter) if self.varying is None else Stepped(self.varying, self.steps)
 
     @cached_property
     def feature_walk(self) -> Walk:
@@ -210,9 +218,7 @@ class Problem:
         s, y = self.frame.inward(np.full(n, 0.0 if self.backward else self.horizon), x)
         far = self.walk.go(s, y, s, noise).place
         if self.varying is not None:
-            varying.check(self.varying, s * fraction, y)
-            self._look_for_explosion(s, y, far)
-            varying.check(self.varying, np.zeros(n), far)
+            self._check_varying(notes, s, y, far, fraction, noise)
         ends = self.frame.outward(np.zeros(n), far)[1]
         paths = np.concatenate([x, ends])
         times = np.concatenate([t, t])
@@ -231,17 +237,42 @@ class Problem:
                 )
         return not np.any(initial)
 
-    def _look_for_explosion(self, s: np.ndarray, y: np.ndarray, far: np.ndarray) -> None:
-        """Refuse processes whose paths leave for infinity, or whose steps do."""
+    def _check_varying(
+        self, notes: Notes, s: np.ndarray, y: np.ndarray, far: np.ndarray, fraction: np.ndarray, noise: np.ndarray
+    ) -> None:
+        """Refuse coefficients that are no operator where paths lead, and processes whose paths leave for infinity, or whose steps do."""
+        assert self.varying is not None
+        varying.check(self.varying, s * fraction, y)
+        inside = self.walk.go(s, y, (1 - fraction) * s, noise).place
+        whole = np.all(np.isfinite(inside) & (np.abs(inside) < _EXPLODED), axis=1)
+        if np.any(whole):
+            varying.check(self.varying, s[whole] * fraction[whole], inside[whole])
+        _, half, pairs = self.walk.levels(noise)[1]
+        coarse = half.go(s, y, s, pairs).place
         reach = np.max(np.abs(y)) + float(np.max(np.sqrt(2 * s)) * np.max(self.scatter.deviations)) + 1
         gone = ~np.all(np.abs(far) < _EXPLODED * reach, axis=1)
-        if np.any(gone):
-            k = int(np.flatnonzero(gone)[0])
+        wide = [float(np.linalg.norm(np.where(np.isfinite(p), np.clip(p - y, -1e100, 1e100), 1e100))) for p in (far, coarse)]
+        shown = f"[{', '.join(f'{v:.3g}' for v in y[0][:4])}{', ...' if self.dim > 4 else ''}]"
+        remedy = f"More `steps` (now {self.steps}), a shorter `horizon`, or a `step` of your own may help."
+        if np.any(np.isnan(far)):
             raise InputError(
-                f"paths explode: {int(np.sum(gone))} of {len(far)} left the region by more than {_EXPLODED:g} times its size, in {PATH_STEPS} steps to the "
-                f"horizon, for example from x = [{', '.join(f'{v:.3g}' for v in y[k][:4])}{', ...' if self.dim > 4 else ''}]. `drift` or `diffusion` grows too fast for Euler's steps, if not for the process itself: "
-                "shorten `horizon`, or give a `step` of your own that stays put."
+                f"paths lead to places where `diffusion` or `drift` is no number: {int(np.sum(np.any(np.isnan(far), axis=1)))} of {len(far)} from places like x = {shown}. Is A positive "
+                f"definite everywhere, not only in the region? The equation lives on all of R^d. {remedy}"
             )
+        if np.any(gone):
+            raise InputError(
+                f"paths explode: {int(np.sum(gone))} of {len(far)} from places like x = {shown} went further than {_EXPLODED:g} times the size of the region. "
+                f"`drift` or `diffusion` grows too fast for steps, if not for the process itself. {remedy}"
+            )
+        if not wide[1] < _STIFF * wide[0]:
+            raise InputError(
+                f"`drift` or `diffusion` is too strong for the steps of paths: with half as many they go {wide[1] / wide[0]:.2g} times as far, from places like x = {shown}. {remedy}"
+            )
+        varying.check(self.varying, np.zeros(len(far)), far)
+        varying.check_step(self.varying, s * fraction, y)
+        self.varying = varying.settled(self.varying, np.concatenate([s * fraction, 0 * s]), np.concatenate([inside, far]), notes)
+        for name in ("walk", "feature_walk"):  # which hold the coefficients as they were
+            self.__dict__.pop(name, None)
 
     def points(self, t: Any, x: Any, *, positive_time: bool = False) -> tuple[np.ndarray, np.ndarray, bool]:
         """Times and points as arrays of shape (n,) and (n, dim), and whether a single point was asked for."""

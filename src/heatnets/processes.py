@@ -139,7 +139,7 @@ class OrnsteinUhlenbeck(Process):
         why = (
             "with a source, whose share of the last times would be lost" if source else "beyond, double precision loses the start"
         )
-        return f"`rate` times `horizon` must be at most {most:g} in size ({why}); got {reach:g}. Shorten the horizon, or give the drift as a function: drift=lambda t, x: rate * (mean - x)."
+        return f"`rate` times `horizon` must be at most {most:g} in size ({why}); got {reach:g}. Shorten the horizon, or give the drift as a function, drift=lambda t, x: rate * (mean - x), with `steps` above |rate| T."
 
     def __repr__(self) -> str:
         return f"process=OrnsteinUhlenbeck(rate={self.rate:g}, mean={_short(self.mean)}, diffusion={_short(self.A)})"

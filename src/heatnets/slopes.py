@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from heatnets import streams
-from heatnets.certificate import AGAIN, MOST, STEPS, Certificate, Tell
+from heatnets.certificate import AGAIN, MOST, STEPS, Certificate, Tell, jumps, of_steps
 from heatnets.error_equation import (
     Network,
     Piece,
@@ -60,7 +60,9 @@ def certify_gradient(
 
     method = "residual, differentiated" if smooth else f"martingale, weighted, {STEPS} steps"
     units = np.broadcast_to(unit, x.shape)
-    return _tallied(draw, unseen, slope, slope, rounding, units, samples, confidence, seed, "gradient", halfwidth, tell, method)
+    return _tallied(
+        problem, draw, unseen, slope, slope, rounding, units, samples, confidence, seed, "gradient", halfwidth, tell, method
+    )
 
 
 def certify_curvature(
@@ -101,11 +103,14 @@ def certify_curvature(
     # By weights the samples are of u itself, not of what the network lacks.
     base, rounding = (value, rounding) if smooth else (0.0 * value, EPS * np.abs(value))
     units = np.broadcast_to(unit, t.shape)[:, None]
-    found = _tallied(draw, unseen, base, value, rounding, units, samples, confidence, seed, "curvature", halfwidth, tell, method)
+    found = _tallied(
+        problem, draw, unseen, base, value, rounding, units, samples, confidence, seed, "curvature", halfwidth, tell, method
+    )
     return replace(found, **{name: getattr(found, name)[:, 0] for name in ("value", "error", "low", "high", "halfwidth")})
 
 
 def _tallied(
+    problem: Problem,
     draw: Callable[[int, int, Any], Iterator[Piece]],
     unseen: Callable[[int], Any],
     base: np.ndarray,
@@ -126,15 +131,19 @@ def _tallied(
     reasons: list[tuple[str, ...]] = [()] * n
     for i in range(n):
         tell(i, n)
-        tally, steps, pairs, batch, least = Tally(), Tally(), max(samples // 2, 2), 0, unseen(i)
+        tally, pairs, batch, least = Tally(), max(samples // 2, 2), 0, unseen(i)
+        steps: list[np.ndarray] = []
         while True:
             for piece in draw(i, pairs, streams.generator(seed, f"{what} certificate {batch} {i}")):
                 tally.add(piece.samples)
-                steps.add(np.broadcast_to(piece.steps, piece.samples.shape))
+                if piece.steps is not None:
+                    steps.append(piece.steps)
             found = student(tally.variance, tally.kurtosis, tally.largest, tally.count, confidence, least=least)
             mean[i], spent[i] = tally.mean, 2 * tally.count
-            half[i] = found + rounding[i] + np.abs(steps.mean)
-            reasons[i] = _doubts(tally)
+            half[i], reasons[i], left = found + rounding[i], _doubts(tally), 0.0
+            if problem.varying is not None:
+                allowed, left, why = of_steps(np.concatenate(steps), half[i])
+                half[i], reasons[i] = half[i] + allowed, (*reasons[i], *why)
             if not np.all(np.isfinite(half[i])):
                 break
             if halfwidth is None:
@@ -142,7 +151,8 @@ def _tallied(
                     break
                 pairs, batch = 3 * tally.count, batch + 1
                 continue
-            if np.max(unit[i] * half[i]) <= halfwidth or spent[i] >= MOST * samples:
+            hopeless = np.max(unit[i] * (rounding[i] + left)) >= halfwidth
+            if np.max(unit[i] * half[i]) <= halfwidth or spent[i] >= MOST * samples or hopeless:
                 break
             pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
         good[i] = not reasons[i]
@@ -150,6 +160,8 @@ def _tallied(
             reasons[i] = (*reasons[i], f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples")
     tell(n, n)
     value = base + mean
+    doubts = jumps(problem)
+    good, reasons = good & (not doubts), [(*r, *doubts) for r in reasons]
     found_all = Certificate(
         value, value - network, value - half, value + half, half, good, tuple(reasons), method, spent, confidence
     )

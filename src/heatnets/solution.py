@@ -227,7 +227,8 @@ class Solution:
                 "certified derivatives of data with kinks or jumps need constant coefficients: the weight that takes a derivative's place is known for those. "
                 "Smooth the data, or certify values at nearby points."
             )
-        found = how(
+        with jax.default_device(self._shop.device):
+            found = how(
             self._plain, self._network(), seen.s, seen.y, samples=samples, confidence=level, seed=streams.check_seed(seed),
             halfwidth=wanted, smooth=smooth, tell=self._teller(progress), unit=unit,
             fuzz=self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None,

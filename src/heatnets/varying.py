@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from heatnets.derivatives import gradient
 from heatnets.diffusions import Dense, Diagonal, Diffusion, Factor, Isotropic, diffusion
 from heatnets.errors import InputError, Notes, choice, describe
 from heatnets.frames import Frame
@@ -27,6 +29,16 @@ class Local(NamedTuple):
     reaction: Float[Array, ""]
 
 
+def _root(A: Any) -> Any:
+    """The Cholesky factor, column by column. LAPACK's, differentiated, solves triangles in batches, and two of those at once waited for each other for ever on two cores."""
+
+    def column(rest: Any, k: Any) -> tuple[Any, Any]:
+        found = jnp.where(jnp.arange(len(A)) >= k, rest[:, k], 0.0) / jnp.sqrt(rest[k, k])
+        return rest - jnp.outer(found, found), found
+
+    return jax.lax.scan(column, A, jnp.arange(len(A)))[1].T
+
+
 class Coefficients(eqx.Module):
     """The operator in the coordinates of the plain problem, whose time runs from the data: functions of the user's (t, x), or constants."""
 
@@ -37,6 +49,7 @@ class Coefficients(eqx.Module):
     frame: Frame
     factor: bool = eqx.field(static=True)
     divergence: bool = eqx.field(static=True)
+    jumps: tuple[str, ...] = eqx.field(static=True, default=())  # coefficients found to jump: what steps do is then not known
 
     def at(self, s: Any, y: Any) -> Local:
         """The operator at a plain time and place."""
@@ -55,7 +68,7 @@ class Coefficients(eqx.Module):
         value = self.diffusion(t, x)
         if self.factor:
             return Dense(value, None)
-        return (Isotropic, Diagonal, lambda A: Dense(jnp.linalg.cholesky(A), None))[value.ndim](value)
+        return (Isotropic, Diagonal, lambda A: Dense(_root(A), None))[value.ndim](value)
 
     def _divergence(self, t: Any, x: Any) -> Array:
         """Σ_i ∂_i A_ij: div(A ∇u) = tr(A D²u) + (div A)·∇u."""
@@ -71,27 +84,45 @@ class Coefficients(eqx.Module):
 
         ndim = jax.eval_shape(A, x).ndim
         if ndim == 0:
-            return jax.jacfwd(A)(x)
+            return gradient(A, x)
         slopes = jax.jacfwd(A)(x)
         return jnp.diagonal(slopes) if ndim == 1 else jnp.einsum("iji->j", slopes)
 
-    def move(self, s: Any, y: Any, h: Any, noise: Any) -> tuple[Any, Any, Any]:
-        """One step of a path from (s, y) to the time s - h: where it leads, the logarithm of its weight, and the part that is odd in the noise.
+    def move(self, t: Any, until: Any, y: Any, noise: Any) -> tuple[Any, Any, Any]:
+        """One step of a path at y from one of the user's times to another: where it leads, the logarithm of its weight, and the part that is odd in the noise.
 
         Coefficients are taken at y and in the middle of the time, which leaves those of time alone a second-order error.
         """
-        here = self.at(s - 0.5 * h, y)
+        middle = 0.5 * (t + until)
+        h = jnp.maximum(self.frame.clock(t) - self.frame.clock(until), 0.0)  # rounding, where no time passes
+        here = self.at(self.frame.clock(middle), y)
+        grown = here.reaction * self.frame.rate(middle) * jnp.abs(t - until)  # c in the user's time
         if self.step is None:
             push = jnp.sqrt(2 * h) * here.scatter.shape(noise)
-            return y + here.drift * h + push, here.reaction * h, push
-        t = self.frame.clock_back(jnp.asarray(s))
+            return y + here.drift * h + push, grown, push
         there, back = self.step(t, y, h, noise), self.step(t, y, h, -noise)
-        return there, here.reaction * h, 0.5 * (there - back)
+        return there, grown, 0.5 * (there - back)
 
 
 def varies(value: Any) -> bool:
     """Whether what the user gave is a function of t and x."""
     return callable(value) or (isinstance(value, Factor) and callable(value.S))
+
+
+def settled(given: Coefficients, s: np.ndarray, y: np.ndarray, notes: Notes) -> Coefficients:
+    """The same once it is known whether coefficients jump between plain points where paths lead: refused where the equation would be another one."""
+    jumps = jumping(given, s, y)
+    if "diffusion" in jumps and given.divergence:
+        raise InputError(
+            "`diffusion` jumps, and in divergence form the jump itself acts on paths (div A is infinite there), which steps cannot follow. Smooth A over a width "
+            'that you choose, for example with jnp.tanh; or, if you mean tr(A D²u), say form="trace".'
+        )
+    if jumps:
+        names = " and ".join(f"`{name}`" for name in jumps)
+        notes.warn(
+            f"{names} jumps: what the steps of paths do to a value is then known only roughly, and certificates will say so. Smooth it if you can."
+        )
+    return replace(given, jumps=jumps)
 
 
 def coefficients(
@@ -115,10 +146,7 @@ def coefficients(
         A = diffusion(1.0 if A is None else A, dim)
     if form is not None:
         choice("form", form, FORMS)
-    if callable(b):
-        b = checked("drift", b, ("t", "x"), dim, notes, ((), (dim,)))
-    else:
-        b = vector("drift", 0.0 if b is None else b, dim)
+    b = checked("drift", b, ("t", "x"), dim, notes, ((dim,),)) if callable(b) else vector("drift", 0.0 if b is None else b, dim)
     if callable(c):
         c = checked("reaction", c, ("t", "x"), dim, notes)
     if step is not None:
@@ -188,44 +216,83 @@ def check(given: Coefficients, s: np.ndarray, y: np.ndarray) -> None:
             f"`diffusion` must be positive definite wherever paths lead; its eigenvalues lie between {bounds[k, 0]:.3g} and {bounds[k, 1]:.3g} at "
             f"{place([t[k], x[k]])}. Where A has no inverse paths do not spread in all directions, which is not supported."
         )
-    if given.step is not None:
-        _check_step(given, s, y)
 
 
-_STEPS_CHECKED = 4096
+def check_step(given: Coefficients, s: np.ndarray, y: np.ndarray) -> None:
+    """A user's step, over a short time, must have the mean and the covariance that drift and diffusion say, at a few plain points."""
+    if given.step is None:
+        return
+    dim = y.shape[1]
+    noise = np.random.default_rng(0).standard_normal((max(16, min(2048, 2**18 // dim)), dim))
+    t = given.frame.clock_back(s)
+    toward = -1.0 if given.frame.clock(1.0) - given.frame.clock(0.0) > 0 else 1.0
+    h = 1e-4 * float(np.max(s))
+    for k in np.argsort(s)[:: max(1, len(s) // 4)][:4]:
+        ends = (jnp.asarray(t[k]), jnp.asarray(t[k] + toward * h))
+        mean, noisy, drift, root, wanted = (np.asarray(a) for a in _moments(given, *ends, jnp.asarray(y[k]), jnp.asarray(noise)))
+        size = float(np.max(np.diagonal(wanted)))
+        apart = np.abs(root - wanted) > 0.02 * size
+        late = np.abs(mean - drift) > 6 * noisy + 0.05 * np.max(np.abs(drift)) + 1e-3 * size
+        if not (np.any(apart) or np.any(late)):
+            continue
+        if np.any(apart):
+            i, j = divmod(int(np.argmax(np.abs(root - wanted))), root.shape[1])
+            what, came, due = f"the covariance ({i}, {j})", root[i, j], wanted[i, j]
+        else:
+            i = int(np.argmax(np.abs(mean - drift)))
+            what, came, due = f"the mean in coordinate {i}", mean[i], drift[i]
+        raise InputError(
+            f"`step` must move as `drift` and `diffusion` say (in the form tr(A D²u) + b·∇u); per unit of time {what} is {came:.3g} in place of {due:.3g}, "
+            f"at {place([t[k], y[k]])}. For A = S Sᵀ a path moves by b h + √(2h) S noise."
+        )
 
 
 @eqx.filter_jit
-def _moments(given: Coefficients, s: Array, y: Array, h: Array, noise: Array) -> tuple[Array, ...]:
-    """Mean of a step over noise and its standard error; mean square of its odd part; what both should be."""
-    there, _, odd = jax.lax.map(lambda n: given.move(s, y, h, n), noise, batch_size=256)
-    here, ways = given.at(s, y), jnp.mean(there - y, axis=0)
-    even = there - y - odd
-    size = jnp.mean(jax.vmap(here.scatter.shape)(noise) ** 2, axis=0) * 2 * h
-    return (
-        ways - jnp.mean(odd, axis=0),
-        jnp.std(even, axis=0) / np.sqrt(len(noise)),
-        jnp.mean(odd**2, axis=0),
-        here.drift * h,
-        size,
-    )
+def _moments(given: Coefficients, t: Array, until: Array, y: Array, noise: Array) -> tuple[Array, ...]:
+    """Per unit of time: the mean of a step's even part and its standard error, and b; the covariance from its slope in the noise, and 2A."""
+    h = jnp.abs(t - until)
+    there, _, odd = jax.lax.map(lambda n: given.move(t, until, y, n), noise, batch_size=256)
+    even = (there - y - odd) / h
+    J = jax.jacfwd(lambda n: given.move(t, until, y, n)[0])(jnp.zeros_like(y))
+    here = given.at(given.frame.clock(0.5 * (t + until)), y)
+    S = jax.vmap(here.scatter.shape)(jnp.eye(y.size)).T
+    return even.mean(axis=0), even.std(axis=0) / np.sqrt(len(noise)), here.drift, J @ J.T / h, 2 * S @ S.T
 
 
-def _check_step(given: Coefficients, s: np.ndarray, y: np.ndarray) -> None:
-    """A user's step, over a short time, must have the mean and the variance that drift and diffusion say."""
-    noise = np.random.default_rng(0).standard_normal((max(64, min(_STEPS_CHECKED, 2**20 // y.shape[1])), y.shape[1]))
-    h = 1e-4 * float(np.max(s))
-    k = int(np.argmax(s))
-    mean, noisy, square, drift, size = (
-        np.asarray(a) for a in _moments(given, jnp.asarray(s[k]), jnp.asarray(y[k]), jnp.asarray(h), jnp.asarray(noise))
-    )
-    allowed = 6 * noisy + 0.05 * np.abs(drift) + 1e-3 * size  # terms of higher order in h
-    wrong = np.abs(square - size) > 0.05 * size
-    if np.any(wrong) or np.any(np.abs(mean - drift) > allowed):
-        what = "variance" if np.any(wrong) else "mean"
-        i = int(np.argmax(np.abs(square - size) / size)) if np.any(wrong) else int(np.argmax(np.abs(mean - drift) - allowed))
-        came, wanted = (square[i], size[i]) if np.any(wrong) else (mean[i], drift[i])
-        raise InputError(
-            f"`step` must have the {what} that `drift` and `diffusion` say (in the form tr(A D²u) + b·∇u); over a time {h:.2g} coordinate {i} has "
-            f"{came:.3g} in place of {wanted:.3g}, at {place([s[k], y[k]])}. For A = S Sᵀ a path moves by b h + √(2h) S noise."
-        )
+_HALVINGS = 40  # of a segment on which a coefficient changes: what still changes then jumps
+
+
+@eqx.filter_jit
+def _values(given: Coefficients, name: str, t: Array, x: Array) -> Array:
+    def one(point: tuple[Array, Array]) -> Array:
+        return jnp.ravel(getattr(given, name)(*point))
+
+    return jax.lax.map(one, (t, x))
+
+
+def jumping(given: Coefficients, s: np.ndarray, y: np.ndarray) -> tuple[str, ...]:
+    """Names of the coefficients that jump between some of the plain points: segments are halved towards the larger change until it is gone, or is not."""
+    found = []
+    points = given.frame.outward(s, y)
+    half = len(s) // 2
+    for name in ("diffusion", "drift", "reaction"):
+        if not callable(getattr(given, name)):
+            continue
+        (t0, x0), (t1, x1) = ((points[0][:half], points[1][:half]), (points[0][half : 2 * half], points[1][half : 2 * half]))
+
+        def value(t: np.ndarray, x: np.ndarray, name: str = name) -> np.ndarray:
+            return np.asarray(_values(given, name, jnp.asarray(t), jnp.asarray(x)))
+
+        low, high = value(t0, x0), value(t1, x1)
+        first = np.max(np.abs(high - low), axis=1)
+        for _ in range(_HALVINGS):
+            tm, xm = 0.5 * (t0 + t1), 0.5 * (x0 + x1)
+            middle = value(tm, xm)
+            left = np.max(np.abs(middle - low), axis=1) >= np.max(np.abs(high - middle), axis=1)
+            t0, t1 = np.where(left, t0, tm), np.where(left, tm, t1)
+            x0, x1 = (np.where(left[:, None], a, b) for a, b in ((x0, xm), (xm, x1)))
+            low, high = (np.where(left[:, None], a, b) for a, b in ((low, middle), (middle, high)))
+        size = np.max(np.abs(low), axis=1) + np.max(np.abs(high), axis=1)
+        if np.any(np.max(np.abs(high - low), axis=1) > 1e-3 * first + 1e-9 * size):
+            found.append(name)
+    return tuple(found)

@@ -59,7 +59,10 @@ class Walk(eqx.Module):
         return self
 
     def levels(self, noise: Any) -> list[tuple[float, Walk, Any]]:
-        """Walks whose results, each times its factor, add up to what is free of the steps' first-order bias: (factor, walk, noise), the finest first."""
+        """Walks whose results, each times its factor, add up to what is free of the steps' first-order bias: (factor, walk, noise), the finest first.
+
+        Where there are steps: those, half and a quarter as many; the last only tells whether halving them doubles what they do, as first order should.
+        """
         return [(1.0, self, noise)]
 
     def draw(self, rng: Any, shape: tuple[int, ...], dim: int) -> np.ndarray:
@@ -106,11 +109,13 @@ class Stepped(Walk):
         return normal
 
     def path(self, t: Any, x: Any, lag: Any, noise: Any) -> Moved:
-        h = lag / self.steps
+        frame = self.coefficients.frame
+        begin, end = frame.clock_back(jnp.asarray(t)), frame.clock_back(jnp.asarray(t - lag))
+        h = (end - begin) / self.steps  # equal steps of the user's time
 
         def step(state: tuple[Any, Any, Any], k: Any, normal: Any) -> tuple[Any, Any, Any]:
             y, grown, pushed = state
-            y, more, push = self.coefficients.move(t - k * h, y, h, normal)
+            y, more, push = self.coefficients.move(begin + k * h, begin + (k + 1) * h, y, normal)
             return y, grown + more, pushed + push
 
         state = (x, jnp.zeros(()), jnp.zeros_like(x))
@@ -140,13 +145,17 @@ class Stepped(Walk):
         return jax.tree.map(lambda a: a.reshape(*many, *a.shape[1:]), found)
 
     def over(self, parts: int) -> Walk:
-        return Stepped(self.coefficients, 2 * max(1, round(self.steps / (2 * parts))))
+        # Pieces are of random length: the longest of eight is nearly half the way.
+        return self if parts <= 2 else Stepped(self.coefficients, max(4, self.steps // 2))
 
-    def levels(self, noise: Any) -> list[tuple[float, Walk, Any]]:
-        if self.steps % 2:
-            return [(1.0, self, noise)]
-        pairs = (noise[..., 0::2, :] + noise[..., 1::2, :]) / np.sqrt(2.0)
-        return [(2.0, self, noise), (-1.0, Stepped(self.coefficients, self.steps // 2), pairs)]
+    def levels(self, noise: Any) -> list[tuple[float, Any, Any]]:
+        found: list[tuple[float, Any, Any]]
+        found, factors = [(2.0, self, noise)], (-1.0, 0.0)
+        for factor in factors:
+            _, finer, noise = found[-1]
+            pairs = (noise[..., 0::2, :] + noise[..., 1::2, :]) / np.sqrt(2.0)
+            found.append((factor, Stepped(self.coefficients, finer.steps // 2), pairs))
+        return found
 
 
 _UNROLLED = 4  # steps written out, which forward Laplacians can follow; more are a loop
