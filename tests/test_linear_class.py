@@ -181,8 +181,6 @@ def test_monte_carlo_follows_the_process(name, backward):
     [
         ("matrix, drift, reaction", False),
         ("reverting", False),
-        ("geometric", False),
-        ("matrix, drift, reaction", True),
         ("geometric", True),
     ],
 )
