@@ -16,6 +16,8 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 CRUDE = {"directions": "orthogonal", "antithetic": True, "collocation": "paths", "solver": "qr", "time_degree": 1}
 
+ASKED = certificate.Asked(256, 0.95, 0, None, True, lambda done, total: None)
+
 
 def crude(name, dim, features, **options):
     """An under-resolved solve: an error that certificates can see."""
@@ -139,9 +141,7 @@ def test_a_spike_in_the_source_that_no_row_saw():
     variance = 2 * problem.diffusion * root**2 + 0.02**2
     added = np.trapezoid(50 * 0.02 / np.sqrt(variance) * np.exp(-(0.2**2) / (2 * variance)) * 2 * root, root)
     truth = float(hn.exact_values(problem, t, x)[0]) + added
-    found = certificate.certify(
-        problem, spiked, t, x, samples=4096, confidence=0.95, seed=0, halfwidth=None, smooth=True, tell=lambda done, total: None
-    )
+    found = certificate.certify(problem, spiked, t, x, ASKED._replace(samples=4096))
     assert abs(calm(t, x)[0] - truth) > 0.1 * truth  # the network alone is wrong
     assert found.certified[0]
     assert abs(found.value[0] - truth) < 1.5 * found.halfwidth[0]
@@ -231,8 +231,7 @@ def test_samples_that_are_not_finite_are_not_certified(radial):
         return np.where(np.arange(len(R)) == 7, np.inf, R), size
 
     t, x = hn.random_points(radial.problem, 2)
-    found = certificate.certify(radial.problem, network._replace(residual=broken), t, x, samples=256, confidence=0.95, seed=0, halfwidth=None,
-                                smooth=True, tell=lambda done, total: None)  # fmt: skip
+    found = certificate.certify(radial.problem, network._replace(residual=broken), t, x, ASKED)
     assert not found.certified[0]
     assert "not finite" in found.reasons[0][0]
 
@@ -278,9 +277,8 @@ def test_heavy_tails_get_more_samples_before_they_are_said():
         residual_gradient=lambda t, x: np.stack([(x[:, 0] > 1.7).astype(float), 0 * t], axis=1), initial_gradient=None,
         value_bend=None, residual_bend=None, initial_bend=None, start=0.0,
     )  # fmt: skip
-    asked = {"samples": 512, "confidence": 0.95, "seed": 0, "halfwidth": None, "smooth": True, "tell": lambda done, total: None}
     for how in (certificate.certify, slopes.certify_gradient):
-        found = how(problem, spike, t, x, **asked)
+        found = how(problem, spike, t, x, ASKED._replace(samples=512))
         assert set(found.samples.tolist()) <= {512, 2048, 8192}
         assert np.max(found.samples) > 512
         assert np.mean(found.certified) > 0.6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,26 +128,27 @@ class RegionError:
 Tell = Callable[[int, int], None]
 
 
-def certify(
-    problem: Problem,
-    u: Network,
-    t: np.ndarray,
-    x: np.ndarray,
-    *,
-    samples: int,
-    confidence: float,
-    seed: int,
-    halfwidth: float | None,
-    smooth: bool,
-    tell: Tell,
-    unit: np.ndarray | float = 1.0,
-    fuzz: np.ndarray | None = None,
-) -> Certificate:
+class Asked(NamedTuple):
+    """What a certificate is asked for, and what is known of its points: `unit` makes the user's values of the problem's own, `fuzz` is the size of the
+    numbers that places were computed from, where they are not the user's own."""
+
+    samples: int
+    confidence: float
+    seed: int
+    halfwidth: float | None
+    smooth: bool
+    tell: Tell
+    unit: np.ndarray | float = 1.0
+    fuzz: np.ndarray | None = None
+
+
+def certify(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: Asked) -> Certificate:
     """Intervals for the true values at points with t >= 0: the residual form where ũ is smooth, checked by the martingale form; else the latter.
 
     Values come out in the user's units, `unit` times the problem's own. With `halfwidth`, in those units, samples are doubled at the points that need more, up to `MOST` times as many. Without, points where tails look heavy get
     four times the samples before that is said, and sixteen times.
     """
+    samples, confidence, seed, halfwidth, smooth, tell, unit, fuzz = asked
     value, rounding = u.value(t, x)[0], rounding_of(u, t, x, seed, fuzz)
     later = np.flatnonzero(t > 0)
     at_start = t == 0
@@ -239,25 +240,20 @@ def of_steps(changes: np.ndarray, half: Any) -> tuple[Any, Any, tuple[str, ...]]
     bent = changes[..., 1] - 2 * changes[..., 0]
     wrong = np.abs(bent.mean(axis=0)) > allowed + 3 * bent.std(axis=0, ddof=1) / np.sqrt(n)
     if np.any(wrong & (allowed > _MATTERS * half)):
-        return (
-            allowed,
-            least,
-            (
-                "halving the steps of paths does not act as first order should, so that their bias is not known: take more `steps`",
-            ),
-        )
+        return allowed, least, (_NOT_FIRST_ORDER,)
     return allowed, least, ()
 
 
 _MATTERS = 0.2  # of a half-width
+_NOT_FIRST_ORDER = (
+    "halving the steps of paths does not act as first order should, so that their bias is not known: take more `steps`"
+)
 
 
 def jumps(problem: Problem) -> tuple[str, ...]:
     """Why nothing can be certified where coefficients jump: half as many steps do not tell the bias there."""
-    given = problem.varying
-    return (
-        () if given is None else tuple(f"`{name}` jumps: the bias of paths in steps is not known there" for name in given.jumps)
-    )
+    names = () if problem.varying is None else problem.varying.jumps
+    return tuple(f"`{name}` jumps: the bias of paths in steps is not known there" for name in names)
 
 
 def rounding_of(u: Network, t: np.ndarray, x: np.ndarray, seed: int, fuzz: np.ndarray | None = None) -> np.ndarray:

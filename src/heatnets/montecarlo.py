@@ -23,7 +23,7 @@ from heatnets import streams
 from heatnets.errors import InputError, Notes, NumericalError, count, describe, fraction, positive
 from heatnets.features import KernelSource, Lags, log_kernel_constant
 from heatnets.function import place
-from heatnets.operators import Equation, values_only
+from heatnets.operators import Equation, on_device, values_only
 from heatnets.precision import in_double
 from heatnets.problem import Problem
 from heatnets.tiles import Workshop, contract, evaluate, workshop
@@ -163,7 +163,7 @@ def _run(
     times, places = problem.frame.inward(asked_t, asked_x)
     with jax.default_device(shop.device):
         equation = values_only(problem.plain)
-        walk = jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray) else a, problem.plain.walk)
+        walk = on_device(problem.plain.walk)
         context = (equation, walk, streams.key(streams.check_seed(seed), stream), *extra)
         points = (np.arange(len(times)), times, places)
         total, square, force = contract(

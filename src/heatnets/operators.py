@@ -139,13 +139,13 @@ class VaryingEquation(Equation):
 
 def values_only(problem: Problem) -> Equation:
     """The problem's equation where only values of its data are needed."""
-    scatter = _on_device(problem.scatter)
+    scatter = on_device(problem.scatter)
     source = None if problem.source is None else Differentiable(problem.source, "none", scatter)
     initial = Differentiable(problem.initial, "none", scatter)
     if problem.varying is None:
         return Equation(scatter, initial, source)
     assert isinstance(problem.feature_walk, Stepped)
-    walk, coefficients = _on_device(problem.feature_walk), _on_device(problem.varying)
+    walk, coefficients = on_device(problem.feature_walk), on_device(problem.varying)
     moved_source = None if problem.source is None else Differentiable(Function(Forced(walk, problem.source)), "none", scatter)
     return VaryingEquation(
         scatter,
@@ -199,6 +199,6 @@ def _reasons(initial: list[str], source: list[str]) -> dict[str, list[str]]:
     return {name: why for name, why in (("initial", initial), ("source", source)) if why}
 
 
-def _on_device(tree: Any) -> Any:
+def on_device(tree: Any) -> Any:
     """With its arrays as JAX arrays."""
     return jax.tree.map(lambda a: jnp.asarray(a) if isinstance(a, np.ndarray | float) else a, tree)

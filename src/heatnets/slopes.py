@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from heatnets import streams
-from heatnets.certificate import AGAIN, MOST, STEPS, Certificate, Tell, jumps, of_steps
+from heatnets.certificate import AGAIN, MOST, STEPS, Asked, Certificate, jumps, of_steps
 from heatnets.error_equation import (
     Network,
     Piece,
@@ -24,88 +24,57 @@ from heatnets.precision import EPS
 from heatnets.problem import Problem
 
 
-def certify_gradient(
-    problem: Problem,
-    u: Network,
-    t: np.ndarray,
-    x: np.ndarray,
-    *,
-    samples: int,
-    confidence: float,
-    seed: int,
-    halfwidth: float | None,
-    smooth: bool,
-    tell: Tell,
-    unit: np.ndarray | float = 1.0,
-    fuzz: np.ndarray | None = None,
-) -> Certificate:
+def certify_gradient(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: Asked) -> Certificate:
     """Intervals for each component of the true gradient at points with t > 0: the residual form differentiated where ũ is smooth, else a weight."""
-    rng = streams.generator(seed, "last bits of the gradient")
-    size = np.abs(x) if fuzz is None else fuzz
+    rng = streams.generator(asked.seed, "last bits of the gradient")
+    size = np.abs(x) if asked.fuzz is None else asked.fuzz
     near = [u.gradient(t, x + EPS * size * rng.choice([-1.0, 1.0], x.shape)) for _ in range(3)]
     slope = u.gradient(t, x)
     rounding = EPS * np.abs(slope) + 4 * np.std([slope, *near], axis=0, ddof=1)
 
     def draw(i: int, pairs: int, rng: Any) -> Iterator[Piece]:
-        if smooth:
+        if asked.smooth:
             return residual_gradients(problem, u, float(t[i]), x[i], pairs, rng)
         return martingale_gradients(problem, u, float(t[i]), x[i], pairs, rng, STEPS)
 
     def unseen(i: int) -> Any:
-        if smooth:
+        if asked.smooth:
             return 0.0
-        pilot = streams.generator(seed, f"gradient certificate pilot {i}")
+        pilot = streams.generator(asked.seed, f"gradient certificate pilot {i}")
         spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
         return 0.5 * float(spread) * problem.scatter.stiffness / np.sqrt(2 * t[i])
 
-    method = "residual, differentiated" if smooth else f"martingale, weighted, {STEPS} steps"
-    units = np.broadcast_to(unit, x.shape)
-    return _tallied(
-        problem, draw, unseen, slope, slope, rounding, units, samples, confidence, seed, "gradient", halfwidth, tell, method
-    )
+    method = "residual, differentiated" if asked.smooth else f"martingale, weighted, {STEPS} steps"
+    units = np.broadcast_to(asked.unit, x.shape)
+    return _tallied(problem, draw, unseen, slope, slope, rounding, asked._replace(unit=units), "gradient", method)
 
 
 def certify_curvature(
-    problem: Problem,
-    u: Network,
-    t: np.ndarray,
-    x: np.ndarray,
-    *,
-    curves: tuple[np.ndarray, np.ndarray],
-    samples: int,
-    confidence: float,
-    seed: int,
-    halfwidth: float | None,
-    smooth: bool,
-    tell: Tell,
-    unit: np.ndarray | float = 1.0,
-    fuzz: np.ndarray | None = None,
+    problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: Asked, *, curves: tuple[np.ndarray, np.ndarray]
 ) -> Certificate:
     """Intervals for second derivatives of u along curves x + εw + ½ε²c at points with t > 0: of the residual form where ũ is smooth, else by weights."""
     value = u.value_bend(t, x, *curves)[:, None]
-    rng = streams.generator(seed, "last bits of the curvature")
-    size = np.abs(x) if fuzz is None else fuzz
+    rng = streams.generator(asked.seed, "last bits of the curvature")
+    size = np.abs(x) if asked.fuzz is None else asked.fuzz
     near = [u.value_bend(t, x + EPS * size * rng.choice([-1.0, 1.0], x.shape), *curves)[:, None] for _ in range(3)]
     rounding = EPS * np.abs(value) + 4 * np.std([value, *near], axis=0, ddof=1)
 
     def draw(i: int, pairs: int, rng: Any) -> Iterator[Piece]:
-        how = residual_bends if smooth else weighted_bends
+        how = residual_bends if asked.smooth else weighted_bends
         return how(problem, u, float(t[i]), x[i], (curves[0][i], curves[1][i]), pairs, rng)
 
     def unseen(i: int) -> Any:
-        if smooth:
+        if asked.smooth:
             return 0.0
-        pilot = streams.generator(seed, f"curvature certificate pilot {i}")
+        pilot = streams.generator(asked.seed, f"curvature certificate pilot {i}")
         spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
         return 0.5 * float(spread) * float(curves[0][i] @ problem.scatter.solve(curves[0][i])) / (2 * t[i])
 
-    method = "residual, differentiated twice" if smooth else "Monte Carlo, weighted"
+    method = "residual, differentiated twice" if asked.smooth else "Monte Carlo, weighted"
     # By weights the samples are of u itself, not of what the network lacks.
-    base, rounding = (value, rounding) if smooth else (0.0 * value, EPS * np.abs(value))
-    units = np.broadcast_to(unit, t.shape)[:, None]
-    found = _tallied(
-        problem, draw, unseen, base, value, rounding, units, samples, confidence, seed, "curvature", halfwidth, tell, method
-    )
+    base, rounding = (value, rounding) if asked.smooth else (0.0 * value, EPS * np.abs(value))
+    units = np.broadcast_to(asked.unit, t.shape)[:, None]
+    found = _tallied(problem, draw, unseen, base, value, rounding, asked._replace(unit=units), "curvature", method)
     return replace(found, **{name: getattr(found, name)[:, 0] for name in ("value", "error", "low", "high", "halfwidth")})
 
 
@@ -116,17 +85,13 @@ def _tallied(
     base: np.ndarray,
     network: np.ndarray,
     rounding: np.ndarray,
-    unit: np.ndarray,
-    samples: int,
-    confidence: float,
-    seed: int,
+    asked: Asked,
     what: str,
-    halfwidth: float | None,
-    tell: Tell,
     method: str,
 ) -> Certificate:
     """Intervals for `base` plus the mean of vectors that `draw` gives in pieces, point by point; samples are added as `certify` does."""
-    n = len(base)
+    samples, confidence, seed, halfwidth, _, tell, _, _ = asked
+    n, unit = len(base), np.asarray(asked.unit)
     mean, half, spent, good = np.zeros_like(base), np.zeros_like(base), np.zeros(n, int), np.zeros(n, bool)
     reasons: list[tuple[str, ...]] = [()] * n
     for i in range(n):

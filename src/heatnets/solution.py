@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 
 from heatnets import certificate, slopes, smoothness, streams, sums
 from heatnets.assembly import forcing, initial_values, powers, value_rows
-from heatnets.certificate import Certificate, RegionError
+from heatnets.certificate import Asked, Certificate, RegionError
 from heatnets.error_equation import Network
 from heatnets.errors import InputError, NumericalError, count, fraction, positive
 from heatnets.explain import Explanation, explain
@@ -227,12 +227,10 @@ class Solution:
                 "certified derivatives of data with kinks or jumps need constant coefficients: the weight that takes a derivative's place is known for those. "
                 "Smooth the data, or certify values at nearby points."
             )
+        fuzz = self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None
+        asked = Asked(samples, level, streams.check_seed(seed), wanted, smooth, self._teller(progress), unit, fuzz)
         with jax.default_device(self._shop.device):
-            found = how(
-            self._plain, self._network(), seen.s, seen.y, samples=samples, confidence=level, seed=streams.check_seed(seed),
-            halfwidth=wanted, smooth=smooth, tell=self._teller(progress), unit=unit,
-            fuzz=self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None,
-        )  # fmt: skip
+            found = how(self._plain, self._network(), seen.s, seen.y, asked)
         if self.problem.frame.changes:
             found = found.widened(4 * EPS)  # exponentials and logarithms on the way to plain coordinates and back
         return found.first() if seen.single else found

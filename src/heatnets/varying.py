@@ -72,15 +72,10 @@ class Coefficients(eqx.Module):
 
     def _divergence(self, t: Any, x: Any) -> Array:
         """Σ_i ∂_i A_ij: div(A ∇u) = tr(A D²u) + (div A)·∇u."""
-        if self.factor:
 
-            def A(z: Array) -> Array:
-                S = self.diffusion(t, z)
-                return S @ S.T
-        else:
-
-            def A(z: Array) -> Array:
-                return self.diffusion(t, z)
+        def A(z: Array) -> Array:
+            given = self.diffusion(t, z)
+            return given @ given.T if self.factor else given
 
         ndim = jax.eval_shape(A, x).ndim
         if ndim == 0:
@@ -171,10 +166,10 @@ def _step(step: Any, dim: int) -> Any:
 
 
 @eqx.filter_jit
-def _looked_at(given: Coefficients, s: Array, y: Array) -> tuple[Array, Array, Array, Array]:
-    """At points: S applied to the unit vectors' sum, b, c, and the smallest and largest eigenvalue of A."""
+def _looked_at(given: Coefficients, s: Array, y: Array) -> tuple[Array, Array, Array]:
+    """At points: the smallest and largest eigenvalue of A and the size of A - Aᵀ; b; c."""
 
-    def one(point: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+    def one(point: tuple[Array, Array]) -> tuple[Array, Array, Array]:
         s, y = point
         t, x = given.frame.outward(s, y)
         here, A = given.at(s, y), given.diffusion(t, x) if callable(given.diffusion) else jnp.ones(())
@@ -183,19 +178,14 @@ def _looked_at(given: Coefficients, s: Array, y: Array) -> tuple[Array, Array, A
             values = jnp.linalg.svd(A, compute_uv=False) ** 2
         elif A.ndim == 2:
             values, skew = jnp.linalg.eigvalsh(A), jnp.max(jnp.abs(A - A.T))
-        return (
-            jnp.stack([jnp.min(values), jnp.max(values), skew]),
-            here.drift,
-            here.reaction,
-            here.scatter.shape(jnp.ones_like(y)),
-        )
+        return jnp.stack([jnp.min(values), jnp.max(values), skew]), here.drift, here.reaction
 
     return jax.lax.map(one, (s, y))
 
 
 def check(given: Coefficients, s: np.ndarray, y: np.ndarray) -> None:
     """Refuse coefficients that are not finite, or no diffusion, at plain points where paths lead."""
-    bounds, drift, reaction, _ = (np.asarray(a) for a in _looked_at(given, jnp.asarray(s), jnp.asarray(y)))
+    bounds, drift, reaction = (np.asarray(a) for a in _looked_at(given, jnp.asarray(s), jnp.asarray(y)))
     t, x = given.frame.outward(s, y)
     for name, value in (("diffusion", bounds), ("drift", drift), ("reaction", reaction[:, None])):
         bad = np.flatnonzero(~np.all(np.isfinite(value), axis=1))

@@ -1,0 +1,66 @@
+"""What paths in steps do to a value, and how much of it is left of what certificates allow: u0 at the ends of paths of 4 to 32 steps, on the same Brownian paths.
+
+    python benchmarks/step_bias.py [--problem hyperbolic-waves] [--dim 4] [--pairs 200000]
+
+For a problem of coefficients that vary, without a source, at a few points of the region at the horizon.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import jax
+import numpy as np
+
+import heatnets as hn
+from heatnets.error_equation import allowance, combined
+from heatnets.precision import in_double
+from heatnets.walks import Stepped
+
+PIECE = 20_000
+
+
+@in_double
+def study(problem: hn.Problem, x: np.ndarray, pairs: int, steps: int) -> tuple[float, float, float, float]:
+    """At a point: the bias of paths in steps, what is left of it in a certificate, what is allowed for it, and the standard error of what is left."""
+    assert problem.varying is not None
+    walk, t, rng = Stepped(problem.varying, steps), problem.horizon, np.random.default_rng(0)
+    initial = jax.jit(jax.vmap(problem.initial))
+    samples, changes, finest = [], [], []
+    for _ in range(pairs // PIECE):
+        found = []
+        for factor, level, noise in walk.levels(walk.draw(rng, (PIECE,), problem.dim)):
+            ways = [level.go(t, x, t, sign * noise) for sign in (1.0, -1.0)]
+            found.append((factor, 0.5 * sum(way.weight * np.asarray(initial(way.place)) for way in ways)))
+        total, change = combined(found)
+        samples.append(total)
+        changes.append(change)
+        finest.append(found[0][1])
+    exact, values = float(hn.exact_values(problem, t, x)), np.concatenate(samples)
+    allowed = float(allowance(np.concatenate(changes).mean(axis=0)))
+    return np.concatenate(finest).mean() - exact, values.mean() - exact, allowed, values.std() / np.sqrt(len(values))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--problem", default="hyperbolic-waves", choices=[n for n in hn.problems.names("variable") if n != "porous"]
+    )
+    parser.add_argument("--dim", type=int, default=4)
+    parser.add_argument("--pairs", type=int, default=200_000)
+    args = parser.parse_args()
+    problem = hn.problems.get(args.problem, dim=args.dim)
+    print(
+        "| point | steps | bias | left | allowed | left / allowed | standard error of what is left |\n|---|---|---|---|---|---|---|"
+    )
+    for k, x in enumerate(hn.random_points(problem, 5, seed=9)[1]):
+        for steps in (8, 16, 32):
+            bias, left, allowed, noise = study(problem, x, args.pairs, steps)
+            print(
+                f"| {k} | {steps} | {bias:.4f} | {left:.4f} | {allowed:.4f} | {abs(left) / allowed:.2f} | {noise:.4f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
