@@ -43,6 +43,26 @@ def test_tile_sizes_and_row_order_change_nothing():
     )
 
 
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("rows", [8, 100, 129])
+def test_many_blocks_in_few_calls(rows, monkeypatch):
+    """Alike blocks and strips are joined as far as they go, blocks of another kind and rows left over are not: every entry is computed, and the same."""
+    monkeypatch.setattr(tiles, "_MANY", 0)
+    problem, data, (first, second) = system(features=(70, 41))
+    pieces = [jax.tree.map(lambda a, i=i: a[i : i + 2], first) for i in range(0, 70, 2)]
+    pieces[20:20] = [jax.tree.map(lambda a, i=i: a[i : i + 2], second) for i in range(0, 40, 2)]
+    t, x = hn.random_points(problem, rows)
+    heights = [call.height for call in tiles._calls(pieces, rows, 4, lambda size: (10**6, size))]
+    assert set(heights) == {4, min(64, rows // 4 * 4)}
+    assert len(heights) < 0.65 * len(pieces) * rows / 4
+    seen = []
+    shop = tiles.Workshop(jax.devices()[0], 2**30, lambda phase, done, total: seen.append((done, total)))
+    found = np.asarray(value_rows(data, pieces, (t, x), shop, "many", strip=4))
+    monkeypatch.setattr(tiles, "_MANY", 10**9)
+    np.testing.assert_allclose(found, value_rows(data, pieces, (t, x), shop, "one by one", strip=4), rtol=1e-12, atol=1e-14)
+    assert seen[-1] == (rows * 110, rows * 110)
+
+
 def test_solutions_do_not_depend_on_the_budget():
     problem = hn.problems.get("oscillating", dim=3)
     settings = {"features": (40, 60), "rows": (300, 50), "train_region": hn.Box(-2.0, 2.0)}

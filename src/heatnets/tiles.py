@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial, wraps
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -110,27 +110,68 @@ def matrix(
 
     `floats` is what one entry may hold in intermediates; `context` is traced, `entry` is a function of module level. Where
     an entry is a tuple of numbers, so is the result of matrices. `strip` bounds the points per compiled call: calls of one
-    strip and one block size compile once whatever the numbers of points and blocks are.
+    strip and one block size compile once, for large matrices twice, whatever the numbers of points and blocks are.
     """
-    sizes = [_length(block) for block in blocks]
-    rows = len(points[0])
+    rows, columns = len(points[0]), sum(map(_length, blocks))
     result: PyTree = None
-    column = 0
-    for block, size in zip(blocks, sizes, strict=True):
-        if size == 0:
-            continue
-        most, tile = _cut(size, floats, points, shop)
-        height = min(most, rows, strip or rows)
-        for start in _starts(rows, height):
-            here = tuple(jnp.asarray(p[start : start + height]) for p in points)
-            piece = _strip(entry, block, context, here, tile)
-            if result is None:
-                result = jax.tree.map(lambda _: jnp.zeros((rows, sum(sizes))), piece)
-            result = _place(result, piece, start, column)
-            jax.block_until_ready(result)
-            shop.progress(phase, column * rows + (start + height) * size, rows * sum(sizes))
-        column += size
+    known = 0
+    for block, column, start, height, tile in _calls(blocks, rows, strip, lambda size: _cut(size, floats, points, shop)):
+        here = tuple(jnp.asarray(p[start : start + height]) for p in points)
+        piece = _strip(entry, block, context, here, tile)
+        if result is None:
+            result = jax.tree.map(lambda _: jnp.zeros((rows, columns)), piece)
+        result = _place(result, piece, start, column)
+        jax.block_until_ready(result)
+        known = min(known + height * _length(block), rows * columns)  # a last strip overlaps the one before it
+        shop.progress(phase, known, rows * columns)
     return result
+
+
+class _Call(NamedTuple):
+    """What is computed in one go."""
+
+    block: Any
+    column: int  # the first
+    row: int  # the first
+    height: int
+    tile: int  # features at a time
+
+
+_MANY = 1000  # calls: below, compiling for one more shape takes longer than their overhead
+_TOGETHER = 16  # blocks, and strips, that are then taken in one call
+
+
+def _calls(blocks: list[Any], rows: int, strip: int | None, cut: Callable[[int], tuple[int, int]]) -> Iterator[_Call]:
+    """A block at a time, a strip at a time; where that would be very many calls, several alike blocks and strips at a time as far as they go."""
+
+    def strips(block: Any, column: int, first: int, most: int) -> Iterator[_Call]:
+        height, tile = cut(_length(block))
+        height = min(height, most, rows)
+        yield from (_Call(block, column, start, height, tile) for start in _starts(rows, height) if start + height > first)
+
+    most = strip or rows
+    many = strip is not None and len(blocks) * rows > _MANY * strip
+    column = 0
+    while blocks:
+        size, alike = _length(blocks[0]), blocks[:_TOGETHER]
+        tall = min(cut(_TOGETHER * size)[0], _TOGETHER * most, rows) // most * most if many and size else 0
+        done = 0
+        if tall and len(alike) == _TOGETHER and len({_make(block) for block in alike}) == 1:
+            done, merged = rows // tall * tall, jax.tree.map(lambda *parts: jnp.concatenate(parts), *alike)
+            yield from (call for call in strips(merged, column, 0, tall) if call.row + call.height <= done)
+        else:
+            alike = alike[:1]
+        for block in alike:
+            if _length(block):
+                yield from strips(block, column, done, most) if done < rows else ()
+            column += _length(block)
+        blocks = blocks[len(alike) :]
+
+
+def _make(block: Any) -> Any:
+    """What blocks that may be joined have in common."""
+    leaves, structure = jax.tree.flatten(block)
+    return structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
 
 
 def contract(
