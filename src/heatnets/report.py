@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heatnets import __version__
@@ -74,13 +75,21 @@ def times(ratio: float | None) -> str:
 
 
 def parts(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
-    """A wide table as narrow ones: for each group its head, and the columns that name a row together with its own."""
+    """A wide table as narrow ones: for each group its head, and the columns that name a row together with its own.
+
+    In each, rows that hold nothing are left out, and neighbours that say the same are one.
+    """
     found, start, names = [], 0, 0
     for group in table.groups:
         end = start + len(group.columns)
         if group.head:
             columns = [*table.columns[:names], *group.columns]
-            found.append((group.head, columns, [[*row[:names], *row[start:end]] for row in table.rows]))
+            filled = [(row[:names], row[start:end]) for row in table.rows if set(row[start:end]) != {"–"}]
+            rows = []
+            for own, same in groupby(filled, key=lambda row: row[1]):
+                called = list(zip(*(name for name, _ in same), strict=True))
+                rows.append([*(c[0] if c[0] == c[-1] else f"{c[0]} … {c[-1]}" for c in called), *own])
+            found.append((group.head, columns, rows))
         else:
             names = end
         start = end
