@@ -94,10 +94,10 @@ class Judges:
         residual, value, terms, _ = self._residual(weights, columns, degree)
         found = intervals.relative(self.factor[:, None] * (self.paths.weight * residual + self.missed), value, EPS * terms, 0.98)
         if not found.reasons:
-            return found.high
+            return float(found.high)
         largest = self.problem.horizon * float(np.max(np.abs(residual))) + float(np.max(np.abs(self.missed)))
         largest *= float(np.max(self.factor)) * max(1.0, float(np.max(self.paths.grown)))
-        return max(found.high, largest / found.scale)
+        return float(max(found.high, largest / found.scale))
 
     def _residual(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:
         """The residual on the paths (P, S); the fit at their starting points and the size of its terms; the source on the paths."""
