@@ -427,17 +427,17 @@ def test_a_tolerance_is_met_or_said():
     assert "next round would take" in best.stats["stopped"]
     assert u.stats["stopped"] == "the tolerance is met"
     assert hn.solve(hn.problems.get("oscillating", dim=2)).stats["tolerance_met"] is None
+    with pytest.raises(hn.InputError, match="`tol` is for choosing a size"):
+        hn.solve(problem, tol=1e-3, features=(8, 0))
+    for wrong in (0.0, 2.0, "small"):
+        with pytest.raises(hn.InputError, match="`tol` must be"):
+            hn.solve(problem, tol=wrong)
 
 
 def test_a_tolerance_where_few_points_carry_the_error_is_a_plain_yes_or_no():
     u = hn.solve(hn.problems.get("moving-ridge", dim=2), tol=1e-2, seconds=5)
     assert u.stats["tolerance_met"] is True
     assert hn.measure(u).l2 <= 1e-2
-    with pytest.raises(hn.InputError, match="`tol` is for choosing a size"):
-        hn.solve(problem, tol=1e-3, features=(8, 0))
-    for wrong in (0.0, 2.0, "small"):
-        with pytest.raises(hn.InputError, match="`tol` must be"):
-            hn.solve(problem, tol=wrong)
 
 
 def test_a_tolerance_with_kinked_data():
