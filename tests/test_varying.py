@@ -269,7 +269,7 @@ def test_a_terminal_problem_keeps_the_users_times():
 def finite_differences(horizon, start, a, c, x):
     """u(T, x) of u_t = a u'' + c u in one dimension, by Crank-Nicolson on [-8, 8]."""
     z, steps = np.linspace(-8, 8, 3201), 400
-    dx, h = z[1] - z[0], horizon / 400
+    dx, h = z[1] - z[0], horizon / steps
     side = 0.5 * h * a(z) / dx**2
     middle = 2 * side - 0.5 * h * c(z)
     side[[0, -1]] = middle[[0, -1]] = 0.0  # the ends stay as they are
