@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -18,6 +19,7 @@ from heatnets.errors import NumericalError
 from heatnets.features import Feature
 from heatnets.function import place
 from heatnets.operators import Equation
+from heatnets.reactions import Nonlinear, Tangent
 from heatnets.tiles import Workshop, evaluate, matrix
 
 Points = tuple[np.ndarray, np.ndarray]
@@ -33,6 +35,14 @@ def _both_entry(equation: Equation, feature: Feature, t: Array, x: Array) -> tup
 
 def _value_entry(equation: Equation, feature: Feature, t: Array, x: Array) -> Array:
     return feature.value(equation, t, x)
+
+
+def _drag_entry(equation: Equation, feature: Feature, t: Array, x: Array, along: Array) -> Array:
+    return jax.jvp(lambda y: feature.value(equation, t, y), (x,), (along,))[1]
+
+
+def _tangent(nonlinear: Nonlinear, t: Array, x: Array, u: Array, du: Array) -> Tangent:
+    return nonlinear.tangent(t, x, u, du)
 
 
 def _forcing(equation: Equation, t: Array, x: Array) -> Array:
@@ -75,6 +85,24 @@ def value_rows(
     """(t/T)^k φ_j(t_k, x_k)."""
     values = _finite(matrix(_value_entry, blocks, equation, points, 4 * points[1].shape[1], shop, phase, strip), points)
     return value_columns(values, points[0], degree, horizon)
+
+
+def drag_rows(
+    equation: Equation,
+    blocks: list[Feature],
+    points: Points,
+    along: np.ndarray,
+    shop: Workshop,
+    phase: str,
+    strip: int | None = None,
+) -> Array:
+    """b_k·∇φ_j(t_k, x_k)."""
+    return matrix(_drag_entry, blocks, equation, (*points, along), 8 * points[1].shape[1], shop, phase, strip)
+
+
+def tangent(nonlinear: Nonlinear, points: Points, u: np.ndarray, du: np.ndarray, shop: Workshop) -> Tangent:
+    """A source and its derivatives at points, for values and slopes of u there."""
+    return evaluate(_tangent, nonlinear, (*points, u, du), 8 * points[1].shape[1], shop)
 
 
 def powers(t: Array | np.ndarray, degree: int) -> tuple[Any, Any]:

@@ -72,6 +72,15 @@ class Certificate:
         half = self.halfwidth + share * np.abs(self.value)
         return replace(self, halfwidth=half, low=self.value - half, high=self.value + half)
 
+    def allowing(self, more: np.ndarray, reasons: list[tuple[str, ...]]) -> Certificate:
+        """The same with half-widths larger by `more`, and not certified where there are reasons."""
+        half = self.halfwidth + more
+        doubts = np.array([bool(why) for why in reasons])
+        told = tuple((*old, *new) for old, new in zip(self.reasons, reasons, strict=True))
+        return replace(
+            self, halfwidth=half, low=self.value - half, high=self.value + half, certified=self.certified & ~doubts, reasons=told
+        )
+
     def first(self) -> Certificate:
         """The certificate of the first point alone, with fields of shape ()."""
         return replace(self, reasons=self.reasons[0], **{name: getattr(self, name)[0] for name in _ARRAYS})
@@ -306,7 +315,7 @@ def disagreement(first: np.ndarray, second: np.ndarray, allowed: float = 0.0) ->
 def _cheaper(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, later: np.ndarray, seed: int) -> int:
     """Steps, or none: whichever needs fewer evaluations of the data for the same variance, from pilots at a few of the points."""
     some = later[:: max(1, len(later) // _PILOTS)][:_PILOTS]
-    sources = problem.source is not None
+    sources = problem.forced
     cost = {}
     for steps, evaluations in ((0, 1 + sources), (STEPS, 1 + STEPS * sources + (STEPS - 1) * u.slope_cost)):
         rngs = [streams.generator(seed, f"certificate pilot {steps} {i}") for i in some]

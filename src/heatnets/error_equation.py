@@ -180,7 +180,7 @@ def martingale_form(
                 way, mid = path.place, to_go - fraction * h
                 one = [level.go(to_go, way[i], fraction * h, sign * inside) for i, sign in enumerate((1.0, -1.0))]
                 two = [level.go(mid, one[i].place, (1 - fraction) * h, sign * rest) for i, sign in enumerate((1.0, -1.0))]
-                if problem.source is not None:
+                if problem.forced:
                     there = np.stack([m.place for m in one])
                     path.total += path.weight * _weights(one) * h * _at(u.source, mid, there)
                 if slope is not None:
@@ -287,7 +287,7 @@ def martingale_gradients(
             h, fraction, noise = to_go - after, rng.random(n), scatter.shape(rng.standard_normal((2, n, dim)))
             inside = np.sqrt(2 * fraction * h)[:, None] * noise[0]
             whole = inside + np.sqrt(2 * (1 - fraction) * h)[:, None] * noise[1]
-            if problem.source is not None:
+            if problem.forced:
                 force = _at(u.source, (to_go - fraction * h)[None], place + np.stack([inside, -inside])[:, None])[:, 0]
                 gone = t - to_go + fraction * h
                 weighted += (h * 0.5 * (force[0] - force[1]) / (2 * gone))[:, None] * scatter.solve(path + inside)
@@ -347,7 +347,7 @@ def weighted_bends(problem: Problem, u: Network, t: float, x: np.ndarray, curve:
         noise = scatter.shape(rng.standard_normal((2, n, dim)))
         p = np.sqrt(2 * t) * noise[0]
         found = weigh(_at(lambda s, y: u.initial(y), np.zeros((1, n)), x + np.stack([p, -p])[:, None])[:, 0], level, p, t)
-        if problem.source is not None:
+        if problem.forced:
             q = np.sqrt(2 * lag)[:, None] * noise[1]
             force = _at(u.source, (t - lag)[None], x + np.stack([q, -q])[:, None])[:, 0]
             found = found + t * weigh(force, u.source(t - lag, np.broadcast_to(x, (n, dim))), q, lag)

@@ -137,7 +137,7 @@ def _parts(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, se
         return Part(float(pair.mean()), float(pair.std(ddof=1) / np.sqrt(pairs) + allowance(change.mean(axis=0))))
 
     initial = mean(np.full(pairs, t), u.initial)
-    if problem.source is None or t == 0:
+    if not problem.forced or t == 0:
         return initial, []
     found = []
     for k in range(_BINS):

@@ -4,6 +4,7 @@ A feature is a small module that holds its own frozen draw. A block of M feature
 axis on every array; only `tiles` knows about that axis. Both families move u0 along paths, so three formulas serve:
 
     MovedInitial   c u0(x + √(2t) Sη)                          both families (kernel: η = √2 y)
+    ReactedInitial c Ψ_{rt}(u0(x + √(2t) Sη))                  importance sampling, where the source depends on u
     MovedSource    c t F(rt, x + √(2(1-r)t) Sξ)                importance sampling
     KernelSource   1[g <= t] c exp(-|x-z|²/(4Dg)) F(t-g, z)    transformed Gaussian kernels
     Pair           ½[φ(η) + φ(-η)]                             antithetic pairs of the first two
@@ -71,6 +72,25 @@ class MovedInitial(Feature):
         return self.coefficient
 
 
+class ReactedInitial(Feature):
+    """φ(t, x) = c Ψ_{rt}(u0(x + √(2t) Sη)): u0 moved, and what a source that depends on u makes of it in a part of the time; `direction` is Sη."""
+
+    direction: Vector
+    fraction: Scalar
+    coefficient: Scalar
+
+    def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
+        return self.coefficient * equation.reacted(self.direction, self.fraction, t, x)
+
+    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+        value, residual = equation.reacted_entry(self.direction, self.fraction, t, x)
+        return self.coefficient * value, self.coefficient * residual
+
+    @property
+    def start(self) -> Scalar:
+        return self.coefficient
+
+
 class MovedSource(Feature):
     """φ(t, x) = c t F(rt, x + √(2(1-r)t) Sξ); `direction` is Sξ."""
 
@@ -127,7 +147,7 @@ class KernelSource(Feature):
 class Pair(Feature):
     """½[φ(t, x; η) + φ(t, x; -η)]: odd terms cancel, and with them the t^{-1/2} of ∂_t φ at t = 0."""
 
-    one: MovedInitial | MovedSource
+    one: MovedInitial | ReactedInitial | MovedSource
 
     def _mean(self, of: Callable[[Feature], Any]) -> Any:
         def turned(sign: Scalar) -> Any:
@@ -203,7 +223,8 @@ class ImportanceFamily(Family):
     def draw(
         self, problem: Problem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
     ) -> list[Feature]:
-        _, eta = _noise(problem, design, counts[0], 0, seed, "initial features")
+        reacts = problem.reacted is not None
+        part, eta = _noise(problem, design, counts[0], int(reacts), seed, "initial features")
         r, xi = _noise(problem, design, counts[1], 1, seed, "source features")
         coefficient = np.ones(counts[1])
         if self.fraction_density is not None:
@@ -211,7 +232,10 @@ class ImportanceFamily(Family):
             if not np.all((r > 0) & (r < 1)):
                 raise InputError("`fraction_density` must draw time fractions inside (0, 1); some lie outside.")
             coefficient = np.exp(-log_pdf)
-        initial = MovedInitial(jnp.asarray(eta), jnp.ones(counts[0]))
+        ones = jnp.ones(counts[0])
+        initial = (
+            ReactedInitial(jnp.asarray(eta), jnp.asarray(part[:, 0]), ones) if reacts else MovedInitial(jnp.asarray(eta), ones)
+        )
         source = MovedSource(jnp.asarray(xi), jnp.asarray(r[:, 0]), jnp.asarray(coefficient))
         return [Pair(initial), Pair(source)] if antithetic else [initial, source]
 

@@ -65,7 +65,7 @@ def checked(
         raise InputError(f"`{name}` must be a function of ({', '.join(wanted)}); got {describe(value)}. {_example(wanted)}")
     function = value if isinstance(value, Function) else Function(value)
     _check_arity(name, function, wanted)
-    args = tuple(jax.ShapeDtypeStruct((dim,) if a == "x" else (), jnp.float64) for a in wanted)
+    args = tuple(jax.ShapeDtypeStruct((dim,) if a in ("x", "du") else (), jnp.float64) for a in wanted)
     _check_trace(name, function.function, args, notes, shapes)
     if function.laplacian is not None:
         _check_trace(f"{name}'s laplacian", function.laplacian, args, notes, shapes)
@@ -82,10 +82,6 @@ def _check_arity(name: str, function: Function, wanted: Sequence[str]) -> None:
         raise InputError(f"`{name}` must be a function of (t, x); its parameters are (x, t). Time comes first: lambda t, x: ...")
     if came is None or len(came) == len(wanted):
         return
-    if name == "source" and len(came) in (3, 4):
-        raise InputError(
-            f"`source` must be a function of (t, x); got ({', '.join(came)}). Sources that depend on u are not supported yet."
-        )
     raise InputError(
         f"`{name}` must take {len(wanted)} argument(s), ({', '.join(wanted)}); it takes {len(came)} required "
         f"one(s), ({', '.join(came)}). "
@@ -96,7 +92,7 @@ def _check_arity(name: str, function: Function, wanted: Sequence[str]) -> None:
 def _check_trace(
     name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStruct, ...], notes: Notes, shapes: tuple[tuple[int, ...], ...]
 ) -> None:
-    dim = args[-1].shape[0]
+    dim = next(a.shape[0] for a in args if a.shape)
     try:
         closed, out = jax.make_jaxpr(f, return_shape=True)(*args)
     except jax.errors.TracerBoolConversionError as error:
@@ -163,13 +159,13 @@ def _check_trace(
 def _check_indices(name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStruct, ...], closed: Any) -> None:
     """Refuse x[5] in three dimensions, which JAX would clamp to x[2] in silence and NumPy does not."""
     indexed = any(e.primitive.name in ("gather", "dynamic_slice", "slice", "squeeze", "pjit", "jit") for e in closed.jaxpr.eqns)
-    if not indexed or args[-1].shape[0] > _INDEX_CHECK:
+    if not indexed or max(a.shape[0] for a in args if a.shape) > _INDEX_CHECK:
         return
     try:
         f(*(np.full(a.shape, 0.5) for a in args))
     except IndexError as error:
         raise InputError(
-            f"`{name}` must stay inside x, which has shape {args[-1].shape}; it raised IndexError: {error} ({_where(error)}). Is `dim` right?"
+            f"`{name}` must stay inside x, which has shape {max(a.shape for a in args)}; it raised IndexError: {error} ({_where(error)}). Is `dim` right?"
         ) from error
     except Exception:
         return  # what only a traced argument can do is no mistake
@@ -191,9 +187,14 @@ def _values(function: Function, columns: tuple[Array, ...]) -> Array:
     return jax.lax.map(lambda args: function(*args), columns)
 
 
+def many(function: Function, *columns: np.ndarray) -> np.ndarray:
+    """A function at many points, one after the other."""
+    return np.asarray(_values(function, tuple(jnp.asarray(c) for c in columns)))
+
+
 def probe(name: str, function: Function, columns: tuple[np.ndarray, ...], where: str) -> np.ndarray:
     """Values at probe points (the last column holds the points), refused where one is not finite."""
-    values = np.asarray(_values(function, tuple(jnp.asarray(c) for c in columns)))
+    values = many(function, *columns)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
         raise InputError(
@@ -202,6 +203,27 @@ def probe(name: str, function: Function, columns: tuple[np.ndarray, ...], where:
             "make the function finite there, or choose a smaller region or horizon."
         )
     return values
+
+
+_HALVINGS = 40  # of a segment on which a function changes: what still changes then jumps
+
+
+def jumps(value: Callable[..., np.ndarray], start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...]) -> bool:
+    """Whether a function with values (n, k) jumps between points: segments are halved towards the larger change until it is gone, or is not."""
+    low, high = value(*start), value(*end)
+    first = np.max(np.abs(high - low), axis=1)
+    for _ in range(_HALVINGS):
+        centre = tuple(0.5 * (a + b) for a, b in zip(start, end, strict=True))
+        middle = value(*centre)
+        left = np.max(np.abs(middle - low), axis=1) >= np.max(np.abs(high - middle), axis=1)
+
+        def where(a: np.ndarray, b: np.ndarray, left: np.ndarray = left) -> np.ndarray:
+            return np.where(left.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+        start, end = tuple(map(where, start, centre)), tuple(map(where, centre, end))
+        low, high = where(low, middle), where(middle, high)
+    size = np.max(np.abs(low), axis=1) + np.max(np.abs(high), axis=1)
+    return bool(np.any(np.max(np.abs(high - low), axis=1) > 1e-3 * first + 1e-9 * size))
 
 
 def place(columns: Sequence[Any]) -> str:

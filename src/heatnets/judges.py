@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from heatnets import error_equation, intervals, streams
-from heatnets.assembly import Points, both_rows, forcing, initial_values, residual_columns, value_columns
-from heatnets.features import Feature
+from heatnets.assembly import initial_values, value_columns
 from heatnets.operators import Equation
 from heatnets.precision import EPS
 from heatnets.problem import Problem
+from heatnets.tables import Table
 from heatnets.tiles import Workshop
+
+_MOST = 30.0  # the exponent of an error's growth that is believed
 
 
 class Grain(NamedTuple):
@@ -25,42 +26,6 @@ class Grain(NamedTuple):
     last_judges: tuple[int, int] = (128, 3)  # rather more points: a small error may be larger in places
 
 
-@dataclass
-class Table:
-    """φ and (∂_t - DΔ) φ of a growing list of features at a growing list of points: nothing is computed twice.
-
-    Kept as NumPy arrays on any device: shapes change in every round, and NumPy compiles nothing.
-    """
-
-    data: Equation
-    shop: Workshop
-    strip: int
-    points: Points
-    blocks: list[Feature] = field(default_factory=list)
-    values: np.ndarray = field(init=False)
-    residuals: np.ndarray = field(init=False)
-    forcing: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.values = self.residuals = np.zeros((len(self.points[0]), 0))
-        self.forcing = np.asarray(forcing(self.data, self.points, self.shop))
-
-    def _entries(self, blocks: list[Feature], points: Points, phase: str) -> tuple[Any, ...]:
-        return tuple(np.asarray(e) for e in both_rows(self.data, blocks, points, self.shop, phase, self.strip))
-
-    def add_features(self, blocks: list[Feature], phase: str) -> None:
-        new = self._entries(blocks, self.points, phase)
-        old = (self.values, self.residuals)
-        self.values, self.residuals = (np.concatenate(p, axis=1) for p in zip(old, new, strict=True))
-        self.blocks = self.blocks + blocks
-
-    def add_points(self, points: Points, phase: str) -> None:
-        new = (*self._entries(self.blocks, points, phase), np.asarray(forcing(self.data, points, self.shop)))
-        old = (self.values, self.residuals, self.forcing)
-        self.values, self.residuals, self.forcing = (np.concatenate(p) for p in zip(old, new, strict=True))
-        self.points = (np.concatenate([self.points[0], points[0]]), np.concatenate([self.points[1], points[1]]))
-
-
 class Judges:
     """Points of the region and samples on paths from them, where fits are judged by the error equation."""
 
@@ -69,7 +34,8 @@ class Judges:
     ) -> None:
         self.problem, self.paths = problem, error_equation.paths(problem, *size, seed, stream)
         s, y = self.paths.s.reshape(-1), self.paths.y.reshape(-1, problem.dim)
-        self.table = Table(data, shop, strip, (np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])))
+        points = np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])
+        self.table = Table(problem, data, shop, points, strip)
         self.missed: Any = 0.0
         self.factor = np.broadcast_to(problem.amplitude(self.paths.t), self.paths.t.shape)  # from v to u
         if (
@@ -102,11 +68,13 @@ class Judges:
     def _residual(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:
         """The residual on the paths (P, S); the fit at their starting points and the size of its terms; the source on the paths."""
         n, table = self.paths.s.size, self.table
-        t, force = table.points[0], table.forcing[:n]
         T = self.problem.horizon
-        A = residual_columns(table.values[:n, columns], table.residuals[:n, columns], t[:n], degree, T)
-        V = value_columns(table.values[n:, columns], t[n:], degree, T)
+        A, force = table.system(columns, degree, slice(n))
+        V = value_columns(table.values[n:, columns], table.points[0][n:], degree, T)
         residual = (force - A @ weights).reshape(self.paths.weight.shape)
+        if self.problem.nonlinear is not None:  # errors grow, or die out, on the way from where they are made
+            lag = self.paths.t[:, None] - self.paths.s
+            residual = residual * np.exp(np.clip(table.reaction[:n].reshape(lag.shape) * lag, -_MOST, _MOST))
         return residual, self.factor * (V @ weights), self.factor * (np.abs(V) @ np.abs(weights)), force
 
 

@@ -1,4 +1,4 @@
-"""Algorithm 1 of the paper on one screen: draw and freeze features, place rows, assemble, one least-squares solve."""
+"""Algorithm 1 of the paper on one screen: draw and freeze features, place rows, assemble, one least-squares solve; a few, where the source depends on u."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from heatnets import least_squares, montecarlo, streams
+from heatnets import least_squares, montecarlo, newton, streams
 from heatnets.assembly import Points, forcing, initial_values, residual_rows, value_rows
 from heatnets.clock import Clock
 from heatnets.collocation import PLACEMENTS
-from heatnets.errors import Notes
+from heatnets.errors import Notes, NumericalError
 from heatnets.features import Feature
 from heatnets.operators import Equation, equation
 from heatnets.problem import Problem
 from heatnets.settings import Settings
 from heatnets.solution import Solution
+from heatnets.tables import Table
 from heatnets.tiles import Workshop, peak_bytes
 
 _HELD_OUT = 256  # rows kept out of the fit to report its residual where it was not trained
@@ -39,27 +40,35 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         points, n = _place(problem, settings)
         start = _start(problem, settings)
         # 4  Rows of the equation (or of the mild formulation) and of the initial condition.
-        A, b = _rows(problem, data, blocks, points, settings, shop)
-        A, held_A, b, held_b = A[:n], A[n:], b[:n], b[n:]
+        tables = [] if problem.nonlinear is None else _tables(problem, data, blocks, points, n, shop)
+        if tables:
+            (A, b), (held_A, held_b) = (table.system(np.arange(sum(counts)), settings.time_degree) for table in tables)
+        else:
+            A, b = _rows(problem, data, blocks, points, settings, shop)
+            A, held_A, b, held_b = A[:n], A[n:], b[:n], b[n:]
         condition, A_ic, b_ic = None, A[:0], b[:0]
         if settings.initial_rows == "soft":
             A_ic, b_ic = _initial_rows(data, blocks, start, settings, shop)
-        elif counts[0]:
+        elif counts[0] and not (problem.starts_at_zero and problem.nonlinear is not None):
             # φ_j(0, ·) = c_j u0 and φ¹_j(0, ·) = 0: Σ c_j w_j = 1 says all that initial rows can say.
             starts = jnp.concatenate([block.start for block in blocks])
             condition = jnp.concatenate([starts, jnp.zeros(settings.time_degree * len(starts))])
     with clock.phase("solve"):
         # 5  One least-squares solve.
         shop.progress("least squares", 0, 1)
-        stacked = (jnp.concatenate([A, A_ic]), jnp.concatenate([b, b_ic])) if len(b_ic) else (A, b)
+        stacked: tuple[Array, Array] = (jnp.concatenate([A, A_ic]), jnp.concatenate([b, b_ic])) if len(b_ic) else (A, b)
         fit = least_squares.solve(*stacked, settings.solver, settings.rcond, settings.ridge, condition)
+        changes: list[float] = []
+        if tables:  # that was with the source at a first guess: now with its tangent at each fit
+            fit, changes = _iterate(tables, fit, settings, condition)
+            (A, b), (held_A, held_b) = (table.system(np.arange(sum(counts)), settings.time_degree) for table in tables)
         shop.progress("least squares", 1, 1)
     for note in fit.notes:
         notes.warn(note, stacklevel=5)
     with clock.phase("check"):
         scale = _scale(problem, data, b, points, settings.enforce, shop)
         train_misfit, held_misfit = (float(_misfit(*rows, fit.weights)) / scale for rows in ((A, b), (held_A, held_b)))
-    _judge(train_misfit, held_misfit, settings, notes)
+    _judge(problem, train_misfit, held_misfit, settings, notes)
     # 6  ũ = Σ w_j φ_j.
     return Solution(problem, data, blocks, fit.weights, shop, stats={
         "family": settings.family.name, "features": counts, "rows": (n, len(b_ic)),
@@ -69,14 +78,39 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         "initial_rows": settings.initial_rows,
         "initial_weight": settings.initial_weight if settings.initial_rows == "soft" else None,
         "residual_train": train_misfit, "residual_held_out": held_misfit,
-        "laplacian": data.rungs, "laplacian_skipped": skipped,
+        "laplacian": data.rungs, "laplacian_skipped": skipped, "iterations": (tuple(changes),) if tables else (),
         "seconds": MappingProxyType(clock.seconds), "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
         "estimated_error": None, "tolerance_met": None, "stopped": None, "history": (), "warnings": (*problem.warnings, *notes.texts),
     })  # fmt: skip
 
 
-def _judge(train_misfit: float, held_misfit: float, settings: Settings, notes: Notes) -> None:
+def _tables(problem: Problem, data: Equation, blocks: list[Feature], points: Points, n: int, shop: Workshop) -> list[Table]:
+    """Entries of the rows to train on and of those held out, where the source depends on u."""
+    tables = [Table(problem, data, shop, (points[0][part], points[1][part])) for part in (slice(n), slice(n, None))]
+    for table in tables:
+        table.add_features(blocks, "equation rows")
+    return tables
+
+
+def _iterate(
+    tables: list[Table], fit: least_squares.Fit, settings: Settings, condition: Array | None
+) -> tuple[least_squares.Fit, list[float]]:
+    """Newton's method, or Picard's iteration, from a fit with the source at a first guess."""
+    columns, degree = np.arange(tables[0].values.shape[1]), settings.time_degree
+
+    def solve() -> tuple[np.ndarray, float]:
+        nonlocal fit
+        fit = least_squares.solve(*tables[0].system(columns, degree), settings.solver, settings.rcond, settings.ridge, condition)
+        return np.asarray(fit.weights), 0.0
+
+    weights, changes = newton.settle(tables, np.asarray(fit.weights), degree, solve, settings.iteration)
+    return fit._replace(weights=jnp.asarray(weights)), changes
+
+
+def _judge(problem: Problem, train_misfit: float, held_misfit: float, settings: Settings, notes: Notes) -> None:
     """Say so where rows that were held out are not met."""
+    if not held_misfit <= 0.1 and problem.nonlinear is not None:
+        raise NumericalError(newton.unsolved(f"rows held out are missed by {held_misfit:.2g} of their size", problem))
     if held_misfit > 0.1:
         notes.warn(
             f"not solved: rows held out are missed by {held_misfit:.2g} of their size (those trained on by {train_misfit:.2g}). Take more features, "
@@ -111,9 +145,14 @@ def _counts(problem: Problem, settings: Settings, notes: Notes) -> tuple[int, in
 def _place(problem: Problem, settings: Settings) -> tuple[Points, int]:
     """Rows to train on, then rows held out; and how many are trained on."""
     parts = []
-    for how, count, stream in ((settings.collocation, settings.rows[0], "rows"), ("uniform", _HELD_OUT, "held-out rows")):
+    held = settings.collocation if settings.train_region.single else "uniform"
+    for how, count, stream in ((settings.collocation, settings.rows[0], "rows"), (held, _HELD_OUT, "held-out rows")):
         rng = streams.generator(settings.seed, stream)
-        parts.append(PLACEMENTS[how](settings.train_region, problem.horizon, count, problem.dim, rng, problem.walk))
+        parts.append(
+            PLACEMENTS[how](
+                settings.train_region, problem.horizon, count, problem.dim, rng, problem.walk, problem.nonlinear is not None
+            )
+        )
     (t, x), (held_t, held_x) = parts
     return (np.concatenate([t, held_t]), np.concatenate([x, held_x])), len(t)
 

@@ -7,6 +7,8 @@ cross-validation asks, and the initial condition is kept.
 A control variate (the martingale -∫∇ũ·dW of the current fit) is not used: four steps divide the variance of a sample by 15 to 20, sixteen by
 50 to 80, but each step costs a gradient of the whole network, and with 96 features a sample then costs 50 or 200 plain ones
 (benchmarks/control_variate.py). At equal time plain samples are better by a factor of 3 to 5, and more so for larger networks.
+
+Where the source depends on u, its samples take u from the fit before: the paper's fixed-point iteration, a step or two of it in each round.
 """
 
 from __future__ import annotations
@@ -14,18 +16,22 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from heatnets import error_equation, intervals, least_squares, montecarlo, streams
+from heatnets import error_equation, intervals, least_squares, montecarlo, streams, tangents
 from heatnets.assembly import Points, value_rows
 from heatnets.clock import Clock
-from heatnets.collocation import judged
+from heatnets.collocation import PLACEMENTS, judged
 from heatnets.errors import Notes
 from heatnets.features import Feature
+from heatnets.function import Function
 from heatnets.operators import Equation, values_only
 from heatnets.problem import Problem
+from heatnets.reactions import Nonlinear
 from heatnets.refine import Ending, Round, kinds, network, no_time
 from heatnets.regions import Region
 from heatnets.settings import Growth
@@ -34,6 +40,7 @@ from heatnets.tiles import Workshop
 
 _FEATURES, _ROWS = 32, 2048  # of each design and kind; training points
 _PAIRS = 512  # antithetic pairs of samples at each training point
+_FORCED, _TURNS = 16, 2  # the same for a source that depends on u, at a fit; fixed-point steps in a round
 _JUDGES, _BATCHES = 128, 4  # points at which errors are estimated; batches of pairs, in each of two independent halves
 
 
@@ -43,6 +50,10 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     if settings.time_degree is not None or settings.rcond is not None:
         notes.warn("`time_degree` and `rcond` play no part in training on mild rows", 5)
     shop.require(8 * (4 * _ROWS * 6 * _FEATURES + 4 * _ROWS * problem.dim), "the first round", "")
+    forces = None
+    if problem.nonlinear is not None:
+        problem = problem.but(reacted=None)  # so that the weights 1/M make a first guess of the solution
+        forces = _Forces(problem, settings, shop)
     data = values_only(problem)
     asked = _points(problem, problem.region, _JUDGES, settings.seed, "mild judges")
     factor = np.broadcast_to(problem.amplitude(asked[0]), (_JUDGES,))  # from v to u
@@ -57,25 +68,39 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         with clock.phase("assembly"):
             blocks, prior, start = _features(problem, settings, size)
             A = _values(data, blocks, samples.points, shop, label)
-        with clock.phase("solve"):
-            weights, ridge, freedom = least_squares.near(A, samples.values, prior, start if np.any(start) else None)
+        wanted = samples.values
+        for turn in range(1 if forces is None else _TURNS):
+            if forces is not None:
+                with clock.phase("samples"):
+                    wanted = samples.values + forces.at(samples.points, f"{label}, turn {turn}")
+            with clock.phase("solve"):
+                weights, ridge, freedom = least_squares.near(A, wanted, prior, start if np.any(start) else None)
+            if forces is not None:
+                forces.take(data, blocks, weights)
         with clock.phase("check"):
             # As many samples again as before (in the first round, some): the average is over all of them.
-            drawn = [_samples(problem, asked, _BATCHES * growth, settings.seed, shop, f"{label}, half {h}") for h in (0, 1)]
+            drawn = [
+                _samples(_unforced(problem), asked, _BATCHES * growth, settings.seed, shop, f"{label}, half {h}") for h in (0, 1)
+            ]
             fresh, bias = [factor * d[0] for d in drawn], factor * np.mean([d[2] for d in drawn], axis=0)
             share = growth / (2 * growth - 1)
             halves = (1 - share) * halves + share * np.stack(fresh)
-            scale = error_equation.rms(halves.mean(axis=0)) or 1.0
+            judged_by = halves
+            if forces is not None:
+                judged_by = halves + np.stack(
+                    [factor * forces.at(asked, f"{label}, half {h}", _BATCHES * growth) for h in (0, 1)]
+                )
+            scale = error_equation.rms(judged_by.mean(axis=0)) or 1.0
             value = factor * (_values(data, blocks, asked, shop, label) @ weights)
-            error = float(np.hypot(error_equation.mean_square((halves - value).T).root, error_equation.rms(bias))) / scale
-            bound = intervals.relative((halves - value).T, value, bias, 0.98)
+            error = float(np.hypot(error_equation.mean_square((judged_by - value).T).root, error_equation.rms(bias))) / scale
+            bound = intervals.relative((judged_by - value).T, value, bias, 0.98)
             met = None if settings.tol is None else not bound.reasons and bound.high <= settings.tol
         counts = tuple(len(b.start) for b in blocks)
         elapsed = time.perf_counter() - started
         features = (counts[0] if 0 in kinds(problem) else 0, counts[-1] if 1 in kinds(problem) else 0)
         history.append(Round(features, rows, 0, " + ".join(d.name for d in settings.designs), error, elapsed))
         shop.progress(f"{label}: {history[-1]}", 1, 1)
-        misfit = error_equation.rms(A @ weights - samples.values)
+        misfit = error_equation.rms(A @ weights - wanted)
         facts = {
             "features": features, "rows": (rows, 0), "rank": round(freedom), "ridge": ridge,
             "residual_train": misfit / scale, "mild_noise": samples.noise / scale,
@@ -102,8 +127,36 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     error, blocks, weights, met, facts = best
     return network(problem, settings, shop, notes, clock, history, error, data, blocks, weights, Ending(why, met), {
         **facts, "collocation": "uniform", "time_degree": 0, "enforce": "mild", "solver": "near", "rcond": None, "condition": None,
-        "residual_held_out": None, "laplacian": {}, "laplacian_skipped": {},
+        "residual_held_out": None, "laplacian": {}, "laplacian_skipped": {}, "iterations": (),
     })  # fmt: skip
+
+
+class _AtFit(eqx.Module):
+    """(s, y) ↦ f(s, y, ũ, ∇ũ)."""
+
+    nonlinear: Nonlinear
+    fit: tangents.Fit
+
+    def __call__(self, s: Array, y: Array) -> Array:
+        return self.nonlinear(s, y, *self.fit.both(s, y, self.nonlinear.slopes))
+
+
+class _Forces:
+    """What a source that depends on u adds to samples of the solution, with u from the fit before; from a guess at first."""
+
+    def __init__(self, problem: Problem, settings: Growth, shop: Workshop) -> None:
+        self._problem, self._settings, self._shop = problem, settings, shop
+        self._alone = problem.but(initial=Function(lambda x: jnp.zeros(())), nonlinear=None)
+
+    def take(self, data: Equation, blocks: list[Feature], weights: np.ndarray) -> None:
+        """From now on u is this fit."""
+        parts = np.split(weights, np.cumsum([len(b.start) for b in blocks])[:-1])
+        fit = tangents.Fit(data, [(b, jnp.asarray(w)[:, None]) for b, w in zip(blocks, parts, strict=True)])
+        assert self._problem.nonlinear is not None
+        self._alone = self._alone.but(source=Function(_AtFit(self._problem.nonlinear, fit)))
+
+    def at(self, points: Points, stream: str, batches: int = 1) -> np.ndarray:
+        return _samples(self._alone, points, batches, self._settings.seed, self._shop, f"forces {stream}", _FORCED)[0]
 
 
 class _Rows:
@@ -126,17 +179,17 @@ class _Rows:
     def extend(self, rows: int, label: str) -> None:
         """As many rows in all."""
         have, seed = self.count, self._settings.seed
-        more = _points(self._problem, self._settings.train_region, rows - have, seed, f"mild rows {label}")
-        values, noise, _ = _samples(self._problem, more, 1, seed, self._shop, label)
+        more = _points(self._problem, self._settings.train_region, rows - have, seed, f"mild rows {label}", True)
+        values, noise, _ = _samples(_unforced(self._problem), more, 1, seed, self._shop, label)
         self.points = (np.concatenate([self.points[0], more[0]]), np.concatenate([self.points[1], more[1]]))
         self.values = np.concatenate([self.values, values])
         self._variance = (have * self._variance + (rows - have) * noise**2) / rows
 
 
 def _samples(
-    problem: Problem, points: Points, batches: int, seed: int, shop: Workshop, stream: str
+    problem: Problem, points: Points, batches: int, seed: int, shop: Workshop, stream: str, pairs: int = _PAIRS
 ) -> tuple[np.ndarray, float, np.ndarray]:
-    """Means of `batches` times `_PAIRS` antithetic pairs at each point, their root mean square standard error, and what steps may have done.
+    """Means of `batches` times `pairs` antithetic pairs at each point, their root mean square standard error, and what steps may have done.
 
     Always in calls of one shape, so that a growing number of points and samples compiles once.
     """
@@ -144,7 +197,7 @@ def _samples(
     for start in range(0, len(points[0]), _ROWS):
         here = (points[0][start : start + _ROWS], points[1][start : start + _ROWS])
         names = [f" {stream}, {start}, batch {batch}" for batch in range(batches)]
-        found = [montecarlo.mild_samples(problem, *here, _PAIRS, seed, shop, name, paired=True) for name in names]
+        found = [montecarlo.mild_samples(problem, *here, pairs, seed, shop, name, paired=True) for name in names]
         means = [np.mean([getattr(e, name) for e in found], axis=0) for name in ("value", "truncation_bias")]
         parts.append((*means, np.mean([e.standard_error**2 for e in found], axis=0) / batches))
     values, biases, variances = (np.concatenate(p) for p in zip(*parts, strict=True))
@@ -161,8 +214,17 @@ def _values(data: Equation, blocks: list[Feature], points: Points, shop: Worksho
     return np.asarray(value_rows(data, pieces, points, shop, phase, strip=_JUDGES))
 
 
-def _points(problem: Problem, region: Region, count: int, seed: int, stream: str) -> Points:
-    """Points of (0, T] x region; of t = T for a `Point`, as the region says nothing of other times."""
+def _unforced(problem: Problem) -> Problem:
+    """Without a source that depends on u, which has samples of its own."""
+    return problem if problem.nonlinear is None else problem.but(source=None, nonlinear=None)
+
+
+def _points(problem: Problem, region: Region, count: int, seed: int, stream: str, trained: bool = False) -> Points:
+    """Points of (0, T] x region; of t = T for a `Point`, as the region says nothing of other times. To train for a source that depends on u, also on paths from there."""
+    if trained and problem.nonlinear is not None:
+        return PLACEMENTS["paths"](
+            region, problem.horizon, count, problem.dim, streams.generator(seed, stream), problem.walk, True
+        )
     return judged(region, problem.horizon, count, problem.dim, streams.generator(seed, stream))
 
 

@@ -142,6 +142,10 @@ def transformed(
 def _check_problem(problem: Any) -> None:
     if not isinstance(problem, Problem):
         raise InputError(f"`problem` must be a hn.Problem; got {describe(problem)}. For a solution u it is u.problem.")
+    if problem.nonlinear is not None:
+        raise InputError(
+            "`source` depends on u, which a sample of a path does not know: there is no direct estimator. Solve it, hn.solve(problem), and certify the value."
+        )
 
 
 def _run(

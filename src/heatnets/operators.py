@@ -7,6 +7,7 @@ tr(A D²) + b·∇ + c at (t, x), and derivatives go through the path's steps.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import equinox as eqx
@@ -16,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from heatnets import streams
-from heatnets.derivatives import Differentiable, choose
+from heatnets.derivatives import Chained, Differentiable, choose
 from heatnets.diffusions import Diffusion
 from heatnets.function import Function
 from heatnets.problem import Problem
@@ -33,6 +34,7 @@ class Equation(eqx.Module):
     scatter: Diffusion
     initial: Differentiable
     source: Differentiable | None
+    reaction: Differentiable | None  # Ψ_s(u0), where the source depends on u
 
     def flow(self, t: Scalar, x: Vector, noise: Vector) -> Vector:
         """Where a path from x is after a time: x + √(2t) Sη, A = S Sᵀ, η ~ N(0, I); `noise` is Sη."""
@@ -61,6 +63,18 @@ class Equation(eqx.Module):
         # ∂_t (t F) = F + t dF/dt along the path; second derivatives of t F are t times F's, as the path only shifts x.
         return t * force, force + t * change - t * self.source.second(*place)
 
+    def reacted(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> Scalar:
+        """Ψ(u0) at the end of a path from (t, x): what the source alone makes of it in a part of the time."""
+        assert self.reaction is not None
+        return self.reaction(fraction * t, self.flow(t, x, noise))
+
+    def reacted_entry(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+        """The same and its residual, t > 0."""
+        assert self.reaction is not None
+        place, velocity = jax.jvp(lambda s: (fraction * s, self.flow(s, x, noise)), (t,), (jnp.ones_like(t),))
+        value, change = self.reaction.along(place, velocity)
+        return value, change - self.reaction.second(*place)
+
     def forcing(self, t: Scalar, x: Vector) -> Scalar:
         """F(t, x), zero where there is no source."""
         return jnp.zeros(()) if self.source is None else self.source(t, x)
@@ -71,7 +85,7 @@ class Equation(eqx.Module):
 
     @property
     def _differentiated(self) -> tuple[Differentiable | None, ...]:
-        return self.initial, self.source
+        return self.reaction or self.initial, self.source
 
     @property
     def rungs(self) -> dict[str, str]:
@@ -101,6 +115,17 @@ class Forced(eqx.Module):
         return t * moved.weight * self.source(fraction * t, moved.place)
 
 
+class Carried(eqx.Module):
+    """(noise, r, t, x) ↦ the weighted Ψ_{rt}(u0) at the end of a path in steps."""
+
+    walk: Stepped
+    reaction: Function
+
+    def __call__(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> Scalar:
+        moved = self.walk.path(t, x, t, noise)
+        return moved.weight * self.reaction(fraction * t, moved.place)
+
+
 class VaryingEquation(Equation):
     """u_t - tr(A D²u) - b·∇u - c u = F with coefficients that are functions of (t, x); `walk` is that of the features."""
 
@@ -108,6 +133,7 @@ class VaryingEquation(Equation):
     walk: Stepped
     moved_initial: Differentiable
     moved_source: Differentiable | None
+    moved_reaction: Differentiable | None
 
     def started(self, noise: Array, t: Scalar, x: Vector) -> Scalar:
         return self.moved_initial(noise, t, x)
@@ -123,6 +149,14 @@ class VaryingEquation(Equation):
         assert self.moved_source is not None
         return self._entry(self.moved_source, (noise, fraction), t, x)
 
+    def reacted(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> Scalar:
+        assert self.moved_reaction is not None
+        return self.moved_reaction(noise, fraction, t, x)
+
+    def reacted_entry(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+        assert self.moved_reaction is not None
+        return self._entry(self.moved_reaction, (noise, fraction), t, x)
+
     def _entry(self, f: Differentiable, held: tuple[Array, ...], t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
         here = self.coefficients.at(t, x)
         still = tuple(jnp.zeros_like(h) for h in held)
@@ -134,69 +168,70 @@ class VaryingEquation(Equation):
 
     @property
     def _differentiated(self) -> tuple[Differentiable | None, ...]:
-        return self.moved_initial, self.moved_source
+        return self.moved_reaction or self.moved_initial, self.moved_source
 
 
 def values_only(problem: Problem) -> Equation:
     """The problem's equation where only values of its data are needed."""
     scatter = on_device(problem.scatter)
-    source = None if problem.source is None else Differentiable(problem.source, "none", scatter)
-    initial = Differentiable(problem.initial, "none", scatter)
+
+    def plain(function: Any) -> Differentiable | None:
+        return None if function is None else Differentiable(function, "none", scatter)
+
+    data = tuple(plain(f) for f in (problem.initial, problem.source, problem.reacted))
     if problem.varying is None:
-        return Equation(scatter, initial, source)
+        return Equation(scatter, *data)  # type: ignore[arg-type]
     assert isinstance(problem.feature_walk, Stepped)
     walk, coefficients = on_device(problem.feature_walk), on_device(problem.varying)
-    moved_source = None if problem.source is None else Differentiable(Function(Forced(walk, problem.source)), "none", scatter)
-    return VaryingEquation(
-        scatter,
-        initial,
-        source,
-        coefficients,
-        walk,
-        Differentiable(Function(Started(walk, problem.initial)), "none", scatter),
-        moved_source,
+    moved = (
+        Started(walk, problem.initial),
+        problem.source and Forced(walk, problem.source),
+        problem.reacted and Carried(walk, problem.reacted),
     )
+    return VaryingEquation(scatter, *data, coefficients, walk, *(plain(m and Function(m)) for m in moved))  # type: ignore[call-arg, arg-type]
 
 
 def equation(problem: Problem, seed: int) -> tuple[Equation, dict[str, list[str]]]:
-    """The problem's equation with a checked way to each second derivative, and the rungs that did not serve, with reasons."""
+    """The problem's equation with a checked way to each second derivative that features need, and the rungs that did not serve, with reasons."""
     rng = streams.generator(seed, "laplacian check")
     places = problem.region.sample(rng, 3, problem.dim)
     away = 0.01 * rng.standard_normal((3, problem.dim))
     times, places = problem.region.at(rng.uniform(0.25, 0.75, 3), problem.horizon, places)
     places = places + away
     plain = values_only(problem)
-    if isinstance(plain, VaryingEquation):
-        return _varying(problem, plain, times, places, rng)
-    initial, why_initial = choose(problem.given, problem.initial, *((x,) for x in places), scatter=plain.scatter)
-    source: Differentiable | None = None
-    why_source: list[str] = []
-    if problem.source is not None:
-        source, why_source = choose("source", problem.source, *zip(times, places, strict=True), scatter=plain.scatter)
-    return Equation(plain.scatter, initial, source), _reasons(why_initial, why_source)
-
-
-def _varying(
-    problem: Problem, plain: VaryingEquation, times: np.ndarray, places: np.ndarray, rng: np.random.Generator
-) -> tuple[Equation, dict[str, list[str]]]:
-    """The same through the steps of paths."""
-    noise = rng.standard_normal((3, *plain.walk.normals(problem.dim)))
-    here = plain.coefficients.at(jnp.asarray(times[0]), jnp.asarray(places[0]))
-    initial, why_initial = choose(
-        problem.given, plain.moved_initial.function, *zip(noise, times, places, strict=True), scatter=here.scatter
+    skipped: dict[str, list[str]] = {}
+    if isinstance(plain, VaryingEquation):  # through the steps of paths
+        noise, fraction = rng.standard_normal((3, *plain.walk.normals(problem.dim))), rng.random(3)
+        scatter = plain.coefficients.at(jnp.asarray(times[0]), jnp.asarray(places[0])).scatter
+        parts = {
+            "moved_initial": (noise, times, places),
+            "moved_source": (noise, fraction, times, places),
+            "moved_reaction": (noise, fraction, times, places),
+        }
+    else:
+        scatter = plain.scatter
+        parts = {"initial": (places,), "source": (times, places), "reaction": (times, places)}
+    alike = (
+        problem.nonlinear is not None
+        and not isinstance(plain, VaryingEquation)
+        and problem.nonlinear.everywhere_alike(problem.dim)
     )
-    source: Differentiable | None = None
-    why_source: list[str] = []
-    if plain.moved_source is not None:
-        points = zip(noise, rng.random(3), times, places, strict=True)
-        source, why_source = choose("source", plain.moved_source.function, *points, scatter=here.scatter)
-    return VaryingEquation(plain.scatter, plain.initial, plain.source, plain.coefficients, plain.walk, initial, source), _reasons(
-        why_initial, why_source
-    )
-
-
-def _reasons(initial: list[str], source: list[str]) -> dict[str, list[str]]:
-    return {name: why for name, why in (("initial", initial), ("source", source)) if why}
+    first, _, third = parts
+    needed = [
+        part for part in parts if getattr(plain, part) is not None and (part != first or alike or getattr(plain, third) is None)
+    ]
+    for part in needed:
+        name = "source" if "source" in part else problem.given
+        if alike and part != first:
+            inner: Differentiable = plain.initial
+            chained = Chained(getattr(plain, part).function, f"{inner.rung}, chain rule", inner.scatter, inner=inner)
+            plain = eqx.tree_at(attrgetter(part), plain, chained)
+            continue
+        chosen, why = choose(name, getattr(plain, part).function, *zip(*parts[part], strict=True), scatter=scatter)
+        plain = eqx.tree_at(attrgetter(part), plain, chosen)
+        if why:
+            skipped[name] = why
+    return plain, skipped
 
 
 def on_device(tree: Any) -> Any:

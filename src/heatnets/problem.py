@@ -1,4 +1,4 @@
-"""The mathematics of a problem: u_t = div(A ∇u) + b·∇u + c u + F(t, x) on R^d, u(0, x) = u0(x), 0 <= t <= T. Nothing numerical."""
+"""The mathematics of a problem: u_t = div(A ∇u) + b·∇u + c u + F(t, x, u, ∇u) on R^d, u(0, x) = u0(x), 0 <= t <= T. Nothing numerical."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +15,10 @@ from heatnets import streams, varying
 from heatnets.diffusions import Diffusion
 from heatnets.errors import InputError, Notes, choice, count, describe, numeric, positive
 from heatnets.frames import Backward, Frame, Framed, Growing, force, start
-from heatnets.function import Function, checked, probe
+from heatnets.function import Function, checked, jumps, many, probe
 from heatnets.precision import in_double
 from heatnets.processes import Brownian, Process, Varying
+from heatnets.reactions import Guessed, Nonlinear, Polynomial, Reacted
 from heatnets.regions import Box, Region
 from heatnets.varying import Coefficients, varies
 from heatnets.walks import Stepped, Straight, Walk
@@ -25,17 +27,18 @@ _MOST_GROWTH = 100.0  # of |c| T
 _STIFF = 2.0  # how much further paths may go with half as many steps
 _EXPLODED = 1e6  # times the size of the region and of what paths scatter
 FEATURE_STEPS = 2  # of the paths that features follow where coefficients vary: they only shape the network
+_RESOLVED = 1e-2  # relative: what twice as many steps of a source's flow may change
 _PROBE_COORDINATES = 2**22  # 256 probe points up to d = 16,384, fewer beyond, 32 at least
 
 
 class Problem:
-    """A linear parabolic problem `u_t = div(A ∇u) + b·∇u + c u + F(t, x)`, `u(0, x) = u0(x)` on all of R^d, for 0 <= t <= T.
+    """A parabolic problem `u_t = div(A ∇u) + b·∇u + c u + F(t, x, u, ∇u)`, `u(0, x) = u0(x)` on all of R^d, for 0 <= t <= T.
 
     Args:
         dim: number of space coordinates d >= 1.
         horizon: the final time T > 0.
         initial: u0, a function of x (shape (dim,), also for dim = 1) that returns a scalar; or `hn.Function`.
-        source: F, a function of (t, x) that returns a scalar; None for F = 0.
+        source: F, a function of (t, x) that returns a scalar; or of (t, x, u), or (t, x, u, du) with du the gradient; None for F = 0.
         diffusion: A, with no hidden one half: D > 0 for D Δu, one number per coordinate, a symmetric positive definite matrix,
             `hn.Factor(S)` for S Sᵀ, or `hn.LowRank(diag, U)` for diag + U Uᵀ; or a function A(t, x) that returns a number, a diagonal
             or a matrix (`hn.Factor` of a function: S), and then `form` must be said.
@@ -62,7 +65,11 @@ class Problem:
     horizon: float
     initial: Function  # u0, or the terminal condition
     given: str  # which of the two, by the name of its argument
-    source: Function | None
+    source: Function | None  # F(t, x); of `plain`, where F depends on u, with a guess in its place
+    nonlinear: Nonlinear | None  # F, where it depends on u
+    reacted: Function | None  # of `plain`, there: what F alone makes of u0
+    flows: bool  # whether that can be computed: F is not stiff, and u0 does not blow up
+    span: tuple[float, float]  # of values of u that are looked at, there
     diffusion: Any  # as given
     region: Region
     exact: Function | None
@@ -144,7 +151,11 @@ class Problem:
         self.scatter = self._middle() if scatter is None else scatter
         self.given = "terminal" if self.backward else "initial"
         self.initial = checked(self.given, terminal if self.backward else initial, ("x",), self.dim, notes)
-        self.source = None if source is None else checked("source", source, ("t", "x"), self.dim, notes)
+        wanted = _arguments(source)
+        given = None if source is None else checked("source", source, wanted, self.dim, notes)
+        self.nonlinear = None if given is None or len(wanted) == 2 else Nonlinear(given, self.frame, len(wanted) == 4)
+        self.source, self.reacted, self.flows = given if self.nonlinear is None else None, None, True
+        self.span = (0.0, 0.0)
         self.exact = None if exact is None else checked("exact", exact, ("t", "x"), self.dim, notes)
         self.starts_at_zero = self._probe(notes)
         self.warnings = tuple(notes.texts)
@@ -153,20 +164,48 @@ class Problem:
     @cached_property
     def plain(self) -> Problem:
         """The same problem in coordinates that leave `v_s = div(A ∇v) + F`: what is solved. Itself, where nothing is to change."""
-        if not self.frame.changes:
+        if not self.frame.changes and self.nonlinear is None:
             return self
         with_values = object.__new__(Problem)
         s, _ = self.frame.inward(np.asarray(0.0 if self.backward else self.horizon), np.ones(self.dim))
         fields: dict[str, Any] = {
             "dim": self.dim, "horizon": float(s), "initial": start(self.initial, self.frame),
-            "source": None if self.source is None else force(self.source, self.frame), "diffusion": self.scatter,
+            "source": None if self.source is None else force(self.source, self.frame), "nonlinear": self.nonlinear, "reacted": None, "flows": self.flows, "span": self.span,
+            "diffusion": self.scatter,
             "region": self.framed(self.region), "given": self.given, "exact": None, "process": Brownian(self.scatter), "reaction": 0.0, "backward": False,
             "varying": self.varying, "steps": self.steps,
             "frame": Frame(), "scatter": self.scatter, "starts_at_zero": self.starts_at_zero, "warnings": self.warnings,
             "_outside": self.frame, "_done": True,
         }  # fmt: skip
         with_values.__dict__.update(fields)
-        return with_values
+        return with_values if self.nonlinear is None else with_values.guessed(self.nonlinear)
+
+    @property
+    def forced(self) -> bool:
+        """Whether there is a source of any kind."""
+        return self.source is not None or self.nonlinear is not None
+
+    def guessed(self, by: Nonlinear | Polynomial) -> Problem:
+        """The same plain problem with what features are made of where the source depends on u: a guess, by the source itself or by a stand-in."""
+        assert self.nonlinear is not None
+        flow = (
+            Reacted(by, self.initial, self.nonlinear.flow_steps(self.dim)) if self.flows and not self.nonlinear.slopes else None
+        )
+        return self.but(reacted=flow and Function(flow), source=Function(Guessed(by, self.initial, flow)))
+
+    def guessed_smoothly(self) -> Problem:
+        """The same where the source has kinks in u: those would be the guess's, too, while the solution has none."""
+        assert self.nonlinear is not None
+        if self.nonlinear.slopes:
+            return self.but(source=None, reacted=None)
+        return self.guessed(Polynomial(self.nonlinear, *map(np.asarray, self.span)))
+
+    def but(self, **fields: Any) -> Problem:
+        """The same plain problem with other parts, unchecked."""
+        other = object.__new__(Problem)
+        cached = ("walk", "feature_walk", "plain")
+        other.__dict__.update({k: v for k, v in self.__dict__.items() if k not in cached} | fields)
+        return other
 
     @cached_property
     def walk(self) -> Walk:
@@ -228,6 +267,8 @@ class Problem:
             initial = np.append(initial, probe(self.given, self.initial, (many,), "in the region"))
         if self.source is not None:
             probe("source", self.source, (times, paths), "in the region and along the paths that leave it")
+        if self.nonlinear is not None:
+            self._check_nonlinear(times, paths, s, y, far, initial[: 2 * n], rng)
         if self.exact is not None:
             begin = probe("exact", self.exact, (np.full(n, self.horizon if self.backward else 0.0), x), "in the region")
             gap = np.max(np.abs(begin - initial[:n]))
@@ -236,6 +277,39 @@ class Problem:
                     f"`exact` at t = {self.horizon if self.backward else 0:g} differs from `{self.given}` by up to {gap:.2g}: errors measured against it will mislead."
                 )
         return not np.any(initial)
+
+    def _check_nonlinear(
+        self, t: np.ndarray, x: np.ndarray, s: np.ndarray, near: np.ndarray, far: np.ndarray, initial: np.ndarray, rng: Any
+    ) -> None:
+        """Refuse a source that is not finite near u0, or jumps as u changes; find out whether what it alone makes of u0 can be computed."""
+        assert self.nonlinear is not None
+        f, slopes = self.nonlinear.function, self.nonlinear.slopes
+        begun = _Begun(f, self.initial, slopes)
+        force = probe("source", Function(begun), (t, x), "at u = u0, in the region and along the paths that leave it")
+        wide = np.ptp(initial) + np.max(np.abs(initial)) + self.horizon * np.max(np.abs(force))
+        self.span = (float(np.min(initial) - wide), float(np.max(initial) + wide))
+        ends = [rng.uniform(*self.span, len(t)) for _ in range(2)]
+        given: list[tuple[np.ndarray, ...]] = [(u,) for u in ends]
+        if slopes:
+            du = many(Function(jax.grad(self.initial)), x)
+            given = [(u, 2 * factor * rng.permutation(du)) for u, factor in zip(ends, (1.0, -1.0), strict=True)]
+
+        def value(*moved: np.ndarray) -> np.ndarray:
+            return np.nan_to_num(many(f, t, x, *moved))[:, None]
+
+        if jumps(value, *given):
+            raise InputError(
+                "`source` jumps as u changes: where the solution crosses the jump the equation has no tangent, and nothing could be said of an answer. Smooth it over a width that you choose, "
+                "for example 0.5 * (1 + jnp.tanh((u - level) / width)) in place of a step."
+            )
+        if not slopes:
+            centre = np.mean(near, axis=0)
+            places = np.concatenate([far, near, centre + rng.random((len(near), 1)) * (near - centre)])  # as rows are placed
+            u0 = start(self.initial, self.frame)
+            steps = self.nonlinear.flow_steps(self.dim)
+            few, more = (many(Function(Reacted(self.nonlinear, u0, k * steps)), np.tile(s, 3), places) for k in (1, 2))
+            size = np.max(np.abs(more))
+            self.flows = bool(np.isfinite(size) and np.max(np.abs(few - more)) <= _RESOLVED * size)
 
     def _check_varying(
         self, notes: Notes, s: np.ndarray, y: np.ndarray, far: np.ndarray, fraction: np.ndarray, noise: np.ndarray
@@ -312,10 +386,33 @@ class Problem:
         return np.broadcast_to(times, (n,)), np.broadcast_to(places, (n, self.dim)), single
 
     def __repr__(self) -> str:
-        source = "given" if self.source is not None else None
+        source = "given" if self.source is not None or self.nonlinear is not None else None
         c = "given" if callable(self.reaction) else f"{self.reaction:g}" if self.reaction else ""
         more = (f", reaction={c}" if c else "") + (", terminal=given" if self.backward else "")
         return f"Problem(dim={self.dim}, horizon={self.horizon:g}, {self.process}, region={self.region}, source={source}{more})"
+
+
+class _Begun(eqx.Module):
+    """(t, x) ↦ F(t, x, u0(x), ∇u0(x))."""
+
+    function: Function
+    initial: Function
+    slopes: bool = eqx.field(static=True)
+
+    def __call__(self, t: Any, x: Any) -> Any:
+        return self.function(t, x, self.initial(x), *((jax.grad(self.initial)(x),) if self.slopes else ()))
+
+
+def _arguments(source: Any) -> tuple[str, ...]:
+    """What a source is a function of, by the number of its arguments."""
+    came = (source if isinstance(source, Function) else Function(source)).arity() if callable(source) else None
+    known = {2: ("t", "x"), 3: ("t", "x", "u"), 4: ("t", "x", "u", "du")}
+    if came is not None and len(came) not in known:
+        raise InputError(
+            f"`source` must be a function of (t, x), (t, x, u) or (t, x, u, du); its required parameters are ({', '.join(came)}). "
+            "Give further parameters default values, or close over them."
+        )
+    return known[2 if came is None else len(came)]
 
 
 def _reaction(value: Any) -> float:

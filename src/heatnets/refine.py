@@ -16,17 +16,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from heatnets import least_squares, streams
-from heatnets.assembly import Points, residual_columns
+from heatnets import least_squares, newton, streams
+from heatnets.assembly import Points
 from heatnets.clock import Clock
 from heatnets.collocation import PLACEMENTS
-from heatnets.errors import Notes
+from heatnets.errors import Notes, NumericalError
 from heatnets.features import Feature
-from heatnets.judges import Grain, Judges, Table, root_mean_square
+from heatnets.judges import Grain, Judges, root_mean_square
 from heatnets.operators import Equation, equation
 from heatnets.problem import Problem
 from heatnets.settings import Growth
 from heatnets.solution import Solution
+from heatnets.tables import Table
 from heatnets.tiles import Workshop, peak_bytes
 
 DEGREES = (0, 1, 3)  # of the weights in time
@@ -71,7 +72,11 @@ class Fit(NamedTuple):
 
 def kinds(problem: Problem) -> list[int]:
     """The kinds of features that a problem has any use for: 0 from the initial condition, 1 from the source."""
-    return [kind for kind, used in enumerate((not problem.starts_at_zero, problem.source is not None)) if used] or [0]
+    return [
+        kind
+        for kind, used in enumerate((not problem.starts_at_zero or problem.reacted is not None, problem.source is not None))
+        if used
+    ] or [0]
 
 
 class Dictionary:
@@ -82,9 +87,10 @@ class Dictionary:
         self.kinds = kinds(problem)
         self.designs = settings.designs
         self.sizes = dict.fromkeys((d.name for d in self.designs), 0)  # features of each kind
+        self.iterations: list[list[float]] = []  # for a source that depends on u: what each changed, in each round
         # What each column is: its kind, the number of its design, its place in the design's sequence.
         self.kind, self.design, self.rank = (np.zeros(0, int) for _ in range(3))
-        self.rows = Table(data, shop, grain.strip, self._points(0, grain.strip))
+        self.rows = Table(problem, data, shop, self._points(0, grain.strip), grain.strip)
         self.judges = Judges(problem, data, shop, settings.seed, "judges", grain.judges, grain.strip)
 
     def _points(self, first: int, last: int) -> Points:
@@ -92,7 +98,7 @@ class Dictionary:
         p, s, strip = self.problem, self.settings, self.grain.strip
         place = PLACEMENTS[s.collocation]
         generators = [streams.generator(s.seed, f"rows {i}") for i in range(first // strip, last // strip)]
-        pieces = [place(s.train_region, p.horizon, strip, p.dim, rng, p.walk) for rng in generators]
+        pieces = [place(s.train_region, p.horizon, strip, p.dim, rng, p.walk, p.nonlinear is not None) for rng in generators]
         t, x = zip(*pieces, strict=True)
         return np.concatenate(t), np.concatenate(x)
 
@@ -153,12 +159,11 @@ class Dictionary:
     def solve(self, columns: np.ndarray, degree: int) -> Fit:
         """Weights of some columns, and their error by the error equation."""
         table = self.rows
-        A = residual_columns(table.values[:, columns], table.residuals[:, columns], table.points[0], degree, self.problem.horizon)
+        A, b = table.system(columns, degree)
         condition = None
-        if 0 in self.kinds:
+        if 0 in self.kinds and not self.problem.starts_at_zero:
             start = (self.kind[columns] == 0).astype(float)  # φ_j(0, ·) = u0 for features from u0, zero for the others
             condition = np.concatenate([start, np.zeros(degree * len(columns))])
-        b: Any = table.forcing
         if self.shop.device.platform != "cpu" and A.size > _ON_DEVICE:
             A, b = jnp.asarray(A), jnp.asarray(b)
         solved = least_squares.solve(A, b, self.settings.solver, self.settings.rcond, 0.0, condition)
@@ -166,6 +171,37 @@ class Dictionary:
         error, judged, size = self.judges.error(weights, columns, degree)
         trained = root_mean_square(A @ solved.weights - b) / size
         return Fit(len(columns), len(table.points[0]), degree, solved, error, trained, judged)
+
+    def begin(self, fit: Fit | None) -> None:
+        """Take the tangent of a source that depends on u at the best fit so far, or at the mean of the features from u0."""
+        if self.problem.nonlinear is None:
+            return
+        if fit is None:
+            start = self.kind == 0
+            weights, degree = np.where(start, 1.0, 0.0) / max(np.sum(start), 1), 0
+        else:
+            weights, degree = np.asarray(fit.solved.weights), fit.degree
+        self.rows.linearise(weights, degree, self.settings.iteration == "picard")
+        self.judges.table.linearise(weights, degree)
+        newton.check(self.rows)
+
+    def settle(self, fit: Fit) -> Fit:
+        """The fit that is left as it is by its own tangent, where the source depends on u."""
+        if self.problem.nonlinear is None:
+            return fit
+        found = fit
+        columns = np.arange(fit.features)
+
+        def solve() -> tuple[np.ndarray, float]:
+            nonlocal found
+            found = self.solve(columns, fit.degree)
+            return np.asarray(found.solved.weights), found.error
+
+        tables = (self.rows, self.judges.table)
+        weights, changes = newton.settle(tables, np.asarray(fit.solved.weights), fit.degree, solve, self.settings.iteration)
+        self.iterations.append(changes)
+        error, judged, _ = self.judges.error(weights, columns, fit.degree)
+        return found._replace(solved=found.solved._replace(weights=jnp.asarray(weights)), error=error, judged=judged)
 
 
 def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> Solution:
@@ -187,7 +223,9 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             dictionary.grow(growing, label)
         with clock.phase("solve"):
             everything = np.arange(len(dictionary.kind))
+            dictionary.begin(best)
             fit = min((dictionary.solve(everything, k) for k in dictionary.degrees), key=lambda f: f.error)
+            fit = dictionary.settle(fit)
         elapsed = time.perf_counter() - started
         history.append(
             Round(dictionary.counts, len(dictionary.rows.points[0]), fit.degree, " + ".join(growing), fit.error, elapsed)
@@ -229,7 +267,11 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         # The judges chose the best of many fits, so that their verdict on it flatters: others have the last word.
         others = Judges(problem, data, shop, settings.seed, "last judges", grain.last_judges, grain.strip)
         others.table.add_features(dictionary.rows.blocks[: best.features // grain.block], "last judges")
+        if problem.nonlinear is not None:
+            others.table.linearise(np.asarray(best.solved.weights), best.degree)
         error, judged, _ = others.error(np.asarray(best.solved.weights), np.arange(best.features), best.degree)
+        if problem.nonlinear is not None:
+            newton.check_tangent(others.table, error, problem)
         best = best._replace(error=error, judged=judged)
         met = None if referee is None else referee.met(dictionary, best)
     return _network(problem, settings, dictionary, best, history, clock, skipped, shop, notes, Ending(why, met))
@@ -263,6 +305,8 @@ class Referee:
         if self.known[0] != fit.features:
             have = len(self.judges.table.blocks)
             self.judges.table.add_features(dictionary.rows.blocks[have : fit.features // self.grain.block], "referee")
+            if dictionary.problem.nonlinear is not None:
+                self.judges.table.linearise(np.asarray(fit.solved.weights), fit.degree)
             bound = self.judges.bound(np.asarray(fit.solved.weights), np.arange(fit.features), fit.degree)
             self.target = min(self.target, fit.error / 2)  # not yet: ask again when the error has halved
             self.known = fit.features, bound <= self.tol
@@ -360,7 +404,7 @@ def _network(
         "features": (int(np.sum(kind == 0)), int(np.sum(kind == 1))), "rows": (fit.rows, 0), "time_degree": fit.degree, "enforce": "equation",
         "solver": solved.solver, "rcond": solved.rcond, "rank": solved.rank, "condition": solved.condition, "ridge": 0.0,
         "residual_train": fit.trained, "residual_held_out": fit.judged,
-        "laplacian": dictionary.rows.data.rungs, "laplacian_skipped": skipped,
+        "laplacian": dictionary.rows.data.rungs, "laplacian_skipped": skipped, "iterations": tuple(map(tuple, dictionary.iterations)),
     })  # fmt: skip
 
 
@@ -379,6 +423,8 @@ def network(
     facts: dict[str, Any],
 ) -> Solution:
     """What a growth ended with, as a `Solution`; `facts` are the stats that depend on how its weights were found."""
+    if not error <= 0.1 and problem.nonlinear is not None:
+        raise NumericalError(newton.unsolved(f"the error is estimated at {error:.2g} of the solution's size", problem))
     if error > 0.1:
         notes.warn(
             f"not solved: the error is estimated at {error:.2g} of the solution's size. Give more `seconds`, or a smaller region or "

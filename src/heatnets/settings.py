@@ -30,6 +30,7 @@ class Settings:
     ridge: float
     initial_rows: str
     initial_weight: float
+    iteration: str
     seed: int
 
 
@@ -46,6 +47,7 @@ class Growth:
     enforce: str | None
     solver: str
     rcond: float | None
+    iteration: str
     seconds: float
     seed: int
     tol: float | None
@@ -76,6 +78,7 @@ def settings(
     ridge: Any,
     initial_rows: Any,
     initial_weight: Any,
+    iteration: Any,
 ) -> Settings | Growth:
     """The keywords of `hn.solve`, checked: `Settings` where a size is given, `Growth` where none is.
 
@@ -140,10 +143,25 @@ def settings(
         )
     cut = None if rcond is None else _nonnegative("rcond", rcond)
     rule = None if enforce is None else choice("enforce", enforce, ("equation", "mild"))
+    if iteration is not None and problem.nonlinear is None:
+        raise InputError(
+            "`iteration` is for a source that depends on u; this one does not, and one solve is all there is. Leave it out."
+        )
+    iterated = choice("iteration", "newton" if iteration is None else iteration, ("newton", "picard"))
+    if (
+        problem.nonlinear is not None
+        and not grows
+        and (rule == "mild" or initial_rows == "soft" or not isinstance(kind, _Importance))
+    ):
+        raise InputError(
+            'a source that depends on u is solved with family="importance", enforce="equation" and initial_rows="exact"; leave these keywords out.'
+        )
     if grows:
         budget = SECONDS if seconds is None else positive("seconds", seconds, "It is the time the solve may take.")
         wanted = None if tol is None else fraction("tol", tol, "It is the relative L2 error over the region, for example 1e-4.")
-        return Growth(kind, designs, paired, degree, placement, region, rule, "qr", cut, budget, streams.check_seed(seed), wanted)
+        return Growth(
+            kind, designs, paired, degree, placement, region, rule, "qr", cut, iterated, budget, streams.check_seed(seed), wanted
+        )
     counts = pair("features", features, "Write (M0, M1): features from the initial condition and from the source.")
     columns = sum(counts) * (1 + (degree or 0))
     sizes = pair(
@@ -188,6 +206,7 @@ def settings(
         initial_weight=sizes[0] / max(sizes[1], 1)
         if initial_weight is None
         else positive("initial_weight", initial_weight, "It multiplies the squared misfit of the initial rows."),
+        iteration=iterated,
         seed=streams.check_seed(seed),
     )
 

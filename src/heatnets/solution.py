@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets import certificate, slopes, smoothness, streams, sums
+from heatnets import certificate, slopes, smoothness, streams, sums, tangents
 from heatnets.assembly import forcing, initial_values, powers, value_rows
 from heatnets.certificate import Asked, Certificate, RegionError
 from heatnets.error_equation import Network
@@ -21,9 +21,10 @@ from heatnets.errors import InputError, NumericalError, count, fraction, positiv
 from heatnets.explain import Explanation, explain
 from heatnets.features import Feature, KernelSource, MovedSource
 from heatnets.function import place
-from heatnets.operators import Equation, equation
+from heatnets.operators import Equation, equation, on_device
 from heatnets.precision import EPS, in_double
 from heatnets.problem import Problem
+from heatnets.remainder import bent, remainder
 from heatnets.tiles import Progress, Workshop, contract, evaluate, workshop
 
 
@@ -38,6 +39,14 @@ class Seen(NamedTuple):
     slope: np.ndarray  # (n, dim) or (n, 1)
     rate: np.ndarray  # (n,)
     single: bool
+
+
+def _forced(data: tuple[Any, tangents.Fit], s: Array, y: Array) -> Array:
+    return tangents.at(*data, s, y)[0]
+
+
+def _left_over(data: tuple[Any, tangents.Fit], s: Array, y: Array) -> Array:
+    return tangents.at(*data, s, y)[1]
 
 
 class Solution:
@@ -97,7 +106,7 @@ class Solution:
             sums.residuals, seen, floats=self._differentiable.workspace(self.problem.dim), equation=self._differentiable
         )
         with jax.default_device(self._shop.device):
-            missing = seen.amplitude * seen.rate * (forcing(self._equation, (seen.s, seen.y), self._shop) - left)
+            missing = seen.amplitude * seen.rate * (self._force(seen.s, seen.y) - left)
         return missing[0] if seen.single else missing
 
     def _see(self, t: Any, x: Any, positive_time: bool = False) -> Seen:
@@ -221,6 +230,11 @@ class Solution:
             if halfwidth is None
             else positive("halfwidth", halfwidth, "It is in units of u, for a gradient over those of x.")
         )
+        if weighted and self._plain.nonlinear is not None:
+            raise InputError(
+                "certified derivatives are for sources that do not depend on u: what the tangent of such a source leaves out is bounded for values alone. "
+                "u.gradient(t, x) is the network's; u.certify at two nearby points bounds a difference."
+            )
         smooth = self._smooth_from(seen.s, seen.y)
         if not smooth and weighted and self._plain.varying is not None:
             raise InputError(
@@ -230,7 +244,12 @@ class Solution:
         fuzz = self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None
         asked = Asked(samples, level, streams.check_seed(seed), wanted, smooth, self._teller(progress), unit, fuzz)
         with jax.default_device(self._shop.device):
-            found = how(self._plain, self._network(), seen.s, seen.y, asked)
+            found = how(self._linear, self._network(), seen.s, seen.y, asked)
+            if self._plain.nonlinear is not None:
+                left = remainder(
+                    self._linear, self._plain.nonlinear.slopes, self._network(), self._bends, seen.s, seen.y, smooth, asked.seed
+                )
+                found = found.allowing(unit * left.bound, left.reasons)
         if self.problem.frame.changes:
             found = found.widened(4 * EPS)  # exponentials and logarithms on the way to plain coordinates and back
         return found.first() if seen.single else found
@@ -254,7 +273,7 @@ class Solution:
         points = count("points", points, 16, "A mean over the region needs some.")
         samples = count("samples", samples, 4, "They come in pairs, and two independent ones are multiplied.")
         return certificate.region_error(
-            self._plain, self._network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
+            self._linear, self._network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
             seed=streams.check_seed(seed), smooth=self._smooth,
         )  # fmt: skip
 
@@ -274,7 +293,9 @@ class Solution:
                 kind = "source" if isinstance(getattr(block, "one", block), MovedSource | KernelSource) else "initial"
                 phi = np.asarray(value_rows(self._equation, [block], (seen.s, seen.y), self._quiet, ""))[0]
                 terms[kind] = (np.asarray(w) @ powers(seen.s[0], w.shape[1] - 1)[0], phi)
-        found = explain(self._plain, self._network(), terms, float(seen.s[0]), seen.y[0], samples, streams.check_seed(seed))
+        network = self._network()
+        network = network if self._plain.nonlinear is None else network._replace(source=self._force)
+        found = explain(self._plain, network, terms, float(seen.s[0]), seen.y[0], samples, streams.check_seed(seed))
         passed = np.abs(seen.t[0] - self.problem.frame.clock_back(seen.s[0] - found.lags))
         return found.seen(float(seen.t[0]), seen.x[0], passed, float(seen.amplitude[0]))
 
@@ -320,7 +341,8 @@ class Solution:
         def residual(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             data = self._differentiable
             left, size = contracted(sums.sized_residuals, data, data.workspace(dim), t, x)
-            return source(t, x) - left, size
+            with jax.default_device(shop.device):
+                return self._force(t, x) - left, size
 
         def slope(t: np.ndarray, x: np.ndarray) -> np.ndarray:
             return contracted(sums.gradients, self._equation, 8 * dim, t, x)
@@ -355,6 +377,8 @@ class Solution:
 
         def source(t: np.ndarray, x: np.ndarray) -> np.ndarray:
             with jax.default_device(shop.device):
+                if self._plain.nonlinear is not None:
+                    return evaluate(_left_over, self._tangent_data, (t, x), 32 * dim, shop)
                 return forcing(self._equation, (t, x), shop)
 
         begun = sum(float(np.asarray(block.start) @ np.asarray(w)[:, 0]) for block, w in self._blocks)
@@ -373,6 +397,26 @@ class Solution:
             1 - begun,
             slope_cost,
         )
+
+    def _force(self, s: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """The source; at the network, where it depends on u."""
+        if self._plain.nonlinear is None:
+            return forcing(self._equation, (s, y), self._quiet)
+        return evaluate(_forced, self._tangent_data, (s, y), 32 * self.problem.dim, self._quiet)
+
+    def _bends(self, s: np.ndarray, y: np.ndarray, size: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """How much the derivatives of the source change over an error of some size."""
+        data = (*self._tangent_data, on_device(self._plain.scatter))
+        return evaluate(bent, data, (s, y, size, t), 64 * self.problem.dim, self._quiet)
+
+    @cached_property
+    def _tangent_data(self) -> tuple[Any, tangents.Fit]:
+        return self._plain.nonlinear, tangents.Fit(self._equation, self._blocks)
+
+    @cached_property
+    def _linear(self) -> Problem:
+        """The linear problem that the error of this solution obeys."""
+        return self._plain if self._plain.nonlinear is None else tangents.tangent(self._plain, self._tangent_data[1])
 
     def _contract(self, terms: Callable[..., Any], seen: Seen, floats: int, equation: Equation | None = None) -> np.ndarray:
         with jax.default_device(self._shop.device):

@@ -45,6 +45,7 @@ def solve(
     ridge: float = 0.0,
     initial_rows: str = "exact",
     initial_weight: float | None = None,
+    iteration: str | None = None,
 ) -> Solution:
     """Solve `u_t = div(A ∇u) + b·∇u + c u + F` by a random-feature network of heat kernels and linear least squares.
 
@@ -78,6 +79,7 @@ def solve(
         ridge: λ in λ|w|², for "cholesky" and "pinv".
         initial_rows: "exact" (the condition Σ c_j w_j = 1, all that the initial rows can say) or "soft" (the paper's rows).
         initial_weight: multiplies the squared misfit of soft initial rows; default N / N_ic.
+        iteration: "newton" or "picard", for a source that depends on u; default "newton".
 
     Returns:
         A `Solution`; its `stats` say how it was made. `estimated_error` is that of the growth: relative, root mean square over
@@ -97,7 +99,7 @@ def solve(
         problem, seed=seed, tol=tol, seconds=seconds, family=family, features=features, directions=directions, antithetic=antithetic,
         time_degree=time_degree, rows=rows, collocation=collocation,
         train_region=train_region, enforce=enforce, mild_samples=mild_samples, solver=solver, rcond=rcond, ridge=ridge,
-        initial_rows=initial_rows, initial_weight=initial_weight,
+        initial_rows=initial_rows, initial_weight=initial_weight, iteration=iteration,
     )  # fmt: skip
     shop = workshop(device, memory, progress)
     with jax.default_device(shop.device):
@@ -107,6 +109,10 @@ def solve(
 def _solve(problem: Problem, chosen: Settings | Growth, shop: Workshop, notes: Notes) -> Solution:
     """Test the data, then train what was asked for, or grow it."""
     rough = {} if chosen.enforce == "mild" else smoothness.kinks(problem, chosen.seed, shop)
+    if problem.nonlinear is not None and set(rough) == {
+        "source"
+    }:  # kinks in u alone leave the solution smooth, but not what is guessed
+        problem, rough = problem.guessed_smoothly(), {}
     found = smoothness.describe(rough)
     if isinstance(chosen, Settings):
         if rough:

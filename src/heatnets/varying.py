@@ -15,7 +15,7 @@ from heatnets.derivatives import gradient
 from heatnets.diffusions import Dense, Diagonal, Diffusion, Factor, Isotropic, diffusion
 from heatnets.errors import InputError, Notes, choice, describe
 from heatnets.frames import Frame
-from heatnets.function import checked, place
+from heatnets.function import checked, jumps, place
 from heatnets.processes import vector
 
 FORMS = ("divergence", "trace")
@@ -60,6 +60,16 @@ class Coefficients(eqx.Module):
             drift = drift + self._divergence(t, x)
         reaction = self.reaction(t, x) if callable(self.reaction) else self.reaction
         return Local(scatter, drift, reaction / self.frame.rate(t))
+
+    @property
+    def long(self) -> bool:
+        """Whether a step is so long a program that steps are not to be written out one after the other."""
+        return False
+
+    @property
+    def workspace(self) -> int:
+        """Vectors an evaluation holds beside the path's own."""
+        return 0
 
     def scatter(self, t: Any, x: Any) -> Diffusion:
         """A at the user's (t, x), with its root."""
@@ -106,18 +116,18 @@ def varies(value: Any) -> bool:
 
 def settled(given: Coefficients, s: np.ndarray, y: np.ndarray, notes: Notes) -> Coefficients:
     """The same once it is known whether coefficients jump between plain points where paths lead: refused where the equation would be another one."""
-    jumps = jumping(given, s, y)
-    if "diffusion" in jumps and given.divergence:
+    found = jumping(given, s, y)
+    if "diffusion" in found and given.divergence:
         raise InputError(
             "`diffusion` jumps, and in divergence form the jump itself acts on paths (div A is infinite there), which steps cannot follow. Smooth A over a width "
             'that you choose, for example with jnp.tanh; or, if you mean tr(A D²u), say form="trace".'
         )
-    if jumps:
-        names = " and ".join(f"`{name}`" for name in jumps)
+    if found:
+        names = " and ".join(f"`{name}`" for name in found)
         notes.warn(
             f"{names} jumps: what the steps of paths do to a value is then known only roughly, and certificates will say so. Smooth it if you can."
         )
-    return replace(given, jumps=jumps)
+    return replace(given, jumps=found)
 
 
 def coefficients(
@@ -249,9 +259,6 @@ def _moments(given: Coefficients, t: Array, until: Array, y: Array, noise: Array
     return even.mean(axis=0), even.std(axis=0) / np.sqrt(len(noise)), here.drift, J @ J.T / h, 2 * S @ S.T
 
 
-_HALVINGS = 40  # of a segment on which a coefficient changes: what still changes then jumps
-
-
 @eqx.filter_jit
 def _values(given: Coefficients, name: str, t: Array, x: Array) -> Array:
     def one(point: tuple[Array, Array]) -> Array:
@@ -261,28 +268,17 @@ def _values(given: Coefficients, name: str, t: Array, x: Array) -> Array:
 
 
 def jumping(given: Coefficients, s: np.ndarray, y: np.ndarray) -> tuple[str, ...]:
-    """Names of the coefficients that jump between some of the plain points: segments are halved towards the larger change until it is gone, or is not."""
+    """Names of the coefficients that jump between some of the plain points."""
     found = []
     points = given.frame.outward(s, y)
     half = len(s) // 2
     for name in ("diffusion", "drift", "reaction"):
         if not callable(getattr(given, name)):
             continue
-        (t0, x0), (t1, x1) = ((points[0][:half], points[1][:half]), (points[0][half : 2 * half], points[1][half : 2 * half]))
 
         def value(t: np.ndarray, x: np.ndarray, name: str = name) -> np.ndarray:
             return np.asarray(_values(given, name, jnp.asarray(t), jnp.asarray(x)))
 
-        low, high = value(t0, x0), value(t1, x1)
-        first = np.max(np.abs(high - low), axis=1)
-        for _ in range(_HALVINGS):
-            tm, xm = 0.5 * (t0 + t1), 0.5 * (x0 + x1)
-            middle = value(tm, xm)
-            left = np.max(np.abs(middle - low), axis=1) >= np.max(np.abs(high - middle), axis=1)
-            t0, t1 = np.where(left, t0, tm), np.where(left, tm, t1)
-            x0, x1 = (np.where(left[:, None], a, b) for a, b in ((x0, xm), (xm, x1)))
-            low, high = (np.where(left[:, None], a, b) for a, b in ((low, middle), (middle, high)))
-        size = np.max(np.abs(low), axis=1) + np.max(np.abs(high), axis=1)
-        if np.any(np.max(np.abs(high - low), axis=1) > 1e-3 * first + 1e-9 * size):
+        if jumps(value, tuple(p[:half] for p in points), tuple(p[half : 2 * half] for p in points)):
             found.append(name)
     return tuple(found)

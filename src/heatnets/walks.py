@@ -119,7 +119,7 @@ class Stepped(Walk):
             return y, grown + more, pushed + push
 
         state = (x, jnp.zeros(()), jnp.zeros_like(x))
-        if self.steps <= _UNROLLED:
+        if self.steps <= _UNROLLED and not self.coefficients.long:
             for k in range(self.steps):
                 state = step(state, k, noise[k])
         else:
@@ -141,7 +141,7 @@ class Stepped(Walk):
         flat: list[np.ndarray] = [np.broadcast_to(a, many).reshape(-1) for a in numbers]
         flat += [np.broadcast_to(a, (*many, dim)).reshape(-1, dim) for a in vectors]
         flat.append(noise.reshape(-1, self.steps, dim))
-        found = evaluate(function, self, tuple(flat), 16 * dim * self.steps, workshop())
+        found = evaluate(function, self, tuple(flat), (16 * self.steps + self.coefficients.workspace) * dim, workshop())
         return jax.tree.map(lambda a: a.reshape(*many, *a.shape[1:]), found)
 
     def over(self, parts: int) -> Walk:

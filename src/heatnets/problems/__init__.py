@@ -8,7 +8,7 @@ from typing import Any
 
 from heatnets.errors import InputError, choice
 from heatnets.problem import Problem
-from heatnets.problems import coefficients, finance, paper, structures, variable
+from heatnets.problems import coefficients, finance, paper, semilinear, structures, variable
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
     "forced-sine": paper.forced_sine,
@@ -38,16 +38,30 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {
     "rotating": variable.rotating,
     "seasonal": variable.seasonal,
     "porous": variable.porous,
+    "allen-cahn": semilinear.allen_cahn,
+    "sine-gordon": semilinear.sine_gordon,
+    "rational": semilinear.rational,
+    "hamilton-jacobi": semilinear.hamilton_jacobi,
+    "reaction-diffusion": semilinear.reaction_diffusion,
+    "quadratic-gradient": semilinear.quadratic_gradient,
+    "burgers": semilinear.burgers,
     "geometric-basket": finance.geometric_basket,
     "arithmetic-basket": finance.arithmetic_basket,
     "max-call": finance.max_call,
     "barenblatt": finance.barenblatt,
+    "default-risk": finance.default_risk,
 }
-KINDS = {"heat": (paper, structures), "linear": (coefficients,), "variable": (variable,), "finance": (finance,)}
+KINDS = {
+    "heat": (paper, structures),
+    "linear": (coefficients,),
+    "variable": (variable,),
+    "semilinear": (semilinear,),
+    "finance": (finance,),
+}
 
 
 def names(kind: str | None = None) -> list[str]:
-    """The names `get` knows; or those of a kind: "heat" (D Δ and a source), "linear" (drift, anisotropy, reaction), "variable" (coefficients that are functions), "finance"."""
+    """The names `get` knows; or those of a kind: "heat" (D Δ and a source), "linear" (drift, anisotropy, reaction), "variable" (coefficients that are functions), "semilinear" (sources that depend on u), "finance"."""
     if kind is None:
         return list(PROBLEMS)
     homes = [module.__name__ for module in KINDS[choice("kind", kind, KINDS)]]

@@ -1,4 +1,4 @@
-"""The paper's results, each beside ours: `heatnets reproduce NAME`.
+"""The paper's results, each beside ours, and beyond it the field's semilinear problems beside its peers: `heatnets reproduce NAME`.
 
 A result is a module with a `TITLE`, a `plan` (its cells at a scale) and a `section` (tables and pictures from finished cells).
 To add one, write such a module and name it in `RESULTS`.
@@ -14,7 +14,7 @@ from typing import Any
 
 from heatnets import plots, report
 from heatnets.errors import HeatnetsError, InputError, choice
-from heatnets.reproduce import claims, convergence, horizons, nonseparable, one_dim, table_1, table_2, underdetermined
+from heatnets.reproduce import claims, convergence, horizons, nonseparable, one_dim, semilinear, table_1, table_2, underdetermined
 from heatnets.reproduce.cells import Cell, compute
 from heatnets.reproduce.compare import Done
 from heatnets.storage import Ledger, ledger, read_json, write
@@ -28,6 +28,7 @@ RESULTS: dict[str, ModuleType] = {
     "nonseparable": nonseparable,
     "convergence": convergence,
     "claims": claims,
+    "semilinear": semilinear,
 }
 SCALES = ("quick", "paper")
 

@@ -1,0 +1,175 @@
+"""The field's test problems with sources that depend on u, or on u and ∇u; any dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from heatnets.function import Function
+from heatnets.problem import Problem
+from heatnets.problems.parameters import dimension, number
+from heatnets.regions import Point
+
+Vector = Float[Array, "dim"]
+Scalar = Float[Array, ""]
+
+_LOGARITHMS = np.linspace(
+    -60.0, 6.0, 600
+)  # of λ in ∫ e^{-λ} ... dλ: the trapezoidal rule is exact to rounding for such integrands
+
+
+class Bell(eqx.Module):
+    """1 / (2 + 0.4 |x|²)."""
+
+    def __call__(self, x: Vector) -> Scalar:
+        return 1 / (2 + 0.4 * (x @ x))
+
+    def laplacian(self, x: Vector) -> Scalar:
+        square, v = x @ x, 1 / (2 + 0.4 * (x @ x))
+        return -0.8 * x.size * v**2 + 1.28 * square * v**3
+
+
+def _bell(source: Callable[..., Any], dim: Any, horizon: float, diffusion: float) -> Problem:
+    """u_t = D Δu + f(u) from the bell, wanted where the literature has values: at the origin."""
+    n, bell = dimension(dim), Bell()
+    return Problem(
+        dim=n, horizon=horizon, initial=Function(bell, bell.laplacian), source=source, diffusion=number("diffusion", diffusion), region=Point(np.zeros(n))
+    )  # fmt: skip
+
+
+def _cubic(t: Scalar, x: Vector, u: Scalar) -> Scalar:
+    return u - u**3
+
+
+def _sine(t: Scalar, x: Vector, u: Scalar) -> Scalar:
+    return jnp.sin(u)
+
+
+def _fraction(t: Scalar, x: Vector, u: Scalar) -> Scalar:
+    return (1 - u**2) / (1 + u**2)
+
+
+def allen_cahn(dim: int = 100, horizon: float = 0.3, diffusion: float = 1.0) -> Problem:
+    """u_t = D Δu + u - u³, u0 = 1/(2 + 0.4|x|²), at the origin."""
+    return _bell(_cubic, dim, horizon, diffusion)
+
+
+def sine_gordon(dim: int = 100, horizon: float = 0.3, diffusion: float = 1.0) -> Problem:
+    """u_t = D Δu + sin u, the same start."""
+    return _bell(_sine, dim, horizon, diffusion)
+
+
+def rational(dim: int = 100, horizon: float = 0.3, diffusion: float = 1.0) -> Problem:
+    """u_t = D Δu + (1 - u²)/(1 + u²), the same start."""
+    return _bell(_fraction, dim, horizon, diffusion)
+
+
+class Cost(eqx.Module):
+    """log((1 + |x|²)/2)."""
+
+    def __call__(self, x: Vector) -> Scalar:
+        return jnp.log(0.5 * (1 + x @ x))
+
+
+class Control(eqx.Module):
+    """-log E 2/(1 + |x + √(2t) ξ|²) = -log 2∫ e^{-λ} (1 + 4λt)^{-d/2} exp(-λ|x|²/(1 + 4λt)) dλ."""
+
+    def __call__(self, t: Scalar, x: Vector) -> Scalar:
+        λ = jnp.exp(_LOGARITHMS)
+        wide = 1 + 4 * λ * t
+        logs = _LOGARITHMS - λ - 0.5 * x.size * jnp.log(wide) - λ * (x @ x) / wide
+        return -jax.scipy.special.logsumexp(logs) - np.log(2 * (_LOGARITHMS[1] - _LOGARITHMS[0]))
+
+
+def _control(t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
+    return -du @ du
+
+
+def hamilton_jacobi(dim: int = 100, horizon: float = 1.0) -> Problem:
+    """u_t = Δu - |∇u|², u0 = log((1 + |x|²)/2): linear-quadratic control, at the origin."""
+    n = dimension(dim)
+    return Problem(dim=n, horizon=horizon, initial=Cost(), source=_control, exact=Control(), region=Point(np.zeros(n)))
+
+
+class Wave(eqx.Module):
+    """κ + 1 + sin(λ Σ x_i) exp(λ² d (t - T)/2), λ = 1/√d."""
+
+    kappa: Any
+    horizon: Any
+
+    def __call__(self, t: Scalar, x: Vector) -> Scalar:
+        return self.kappa + 1 + jnp.sin(jnp.sum(x) / np.sqrt(x.size)) * jnp.exp(0.5 * (t - self.horizon))
+
+
+class WaveSource(eqx.Module):
+    """min(1, (u - v)²), v the solution."""
+
+    solution: Wave
+
+    def __call__(self, t: Scalar, x: Vector, u: Scalar) -> Scalar:
+        return jnp.minimum(1.0, (u - self.solution(t, x)) ** 2)
+
+
+def reaction_diffusion(dim: int = 100, horizon: float = 1.0, kappa: float = 0.6) -> Problem:
+    """v_t + ½Δv + min(1, (v - solution)²) = 0, v(T) = κ + 1 + sin(Σ x_i/√d): oscillating, of the deep-BSDE paper."""
+    v = Wave(number("kappa", kappa), np.asarray(float(horizon)))
+    return Problem(
+        dim=dimension(dim), horizon=horizon, terminal=lambda x: v(v.horizon, x), source=WaveSource(v), exact=v, diffusion=0.5
+    )
+
+
+class Power(eqx.Module):
+    """sin((T - t + |x|²/d)^0.4)."""
+
+    horizon: Any
+
+    def __call__(self, t: Scalar, x: Vector) -> Scalar:
+        return jnp.sin((self.horizon - t + x @ x / x.size) ** 0.4)
+
+
+class PowerSource(eqx.Module):
+    """|∇v|² - |∇ψ|² - ψ_t - ½Δψ, ψ the solution."""
+
+    solution: Power
+
+    def __call__(self, t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
+        d = x.size
+        r = self.solution.horizon - t + x @ x / d
+        p, p1, p2 = r**0.4, 0.4 * r**-0.6, -0.24 * r**-1.6
+        first = jnp.cos(p) * p1  # of ψ in r
+        second = -jnp.sin(p) * p1**2 + jnp.cos(p) * p2
+        square = 4 * (x @ x) / d**2  # |∇r|²
+        return du @ du - first**2 * square + first - 0.5 * (second * square + 2 * first)
+
+
+def quadratic_gradient(dim: int = 100, horizon: float = 1.0) -> Problem:
+    """v_t + ½Δv + |∇v|² = what makes sin((T - t + |x|²/d)^0.4) a solution: of the deep-BSDE paper."""
+    v = Power(np.asarray(float(horizon)))
+    return Problem(
+        dim=dimension(dim), horizon=horizon, terminal=lambda x: v(v.horizon, x), source=PowerSource(v), exact=v, diffusion=0.5
+    )
+
+
+class Front(eqx.Module):
+    """1/(1 + exp(-t - Σ x_i/d))."""
+
+    def __call__(self, t: Any, x: Vector) -> Scalar:
+        return jax.nn.sigmoid(t + jnp.mean(x))
+
+
+def _front(t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
+    d = x.size
+    return (u - (2 + d) / (2 * d)) * d * jnp.sum(du)
+
+
+def burgers(dim: int = 20, horizon: float = 0.5) -> Problem:
+    """v_t + d²/2 Δv + d (v - (2 + d)/(2d)) Σ ∂_i v = 0, a travelling front: Burgers type, of the deep-BSDE paper."""
+    v, n = Front(), dimension(dim)
+    end = np.asarray(float(horizon))
+    return Problem(dim=n, horizon=horizon, terminal=lambda x: v(end, x), source=_front, exact=v, diffusion=0.5 * n**2)

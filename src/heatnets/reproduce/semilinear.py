@@ -1,0 +1,173 @@
+"""Beyond the paper: the field's semilinear test problems, beside what other methods report."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.integrate import solve_ivp
+from scipy.stats import chi2
+
+from heatnets.report import Group, Picture, Section, Table, number, times
+from heatnets.report import seconds as duration
+from heatnets.reproduce.cells import Cell
+from heatnets.reproduce.compare import Done, settings_table
+from heatnets.reproduce.figures import DEFAULT, OURS, PUBLISHED, panels
+from heatnets.reproduce.published import CONTROL as REFERENCE_CONTROL
+from heatnets.reproduce.published import DEFAULT_RISK, PEERS, SEMILINEAR
+
+TITLE = "Semilinear problems, beside their peers"
+BELLS = ("allen-cahn", "sine-gordon", "rational")
+DIMS: dict[str, dict[float, tuple[int, ...]]] = {
+    "quick": {0.3: (10, 100)},
+    "paper": {0.3: (10, 100, 1000, 10_000), 1.0: (10, 100, 1000)},
+}
+CONTROL = {"quick": (100,), "paper": (100, 1000)}
+CLOSED = {"quick": {"reaction-diffusion": 100}, "paper": {"reaction-diffusion": 100, "quadratic-gradient": 100, "burgers": 100}}
+RISKY = {"quick": (), "paper": (100,)}
+SECONDS = {"quick": 10.0, "paper": None}
+_NAMES = {
+    "allen-cahn": "Allen-Cahn, u - u³",
+    "sine-gordon": "sine-Gordon, sin u",
+    "rational": "(1 - u²)/(1 + u²)",
+    "hamilton-jacobi": "Hamilton-Jacobi-Bellman, -‖∇u‖²",
+    "reaction-diffusion": "reaction-diffusion",
+    "quadratic-gradient": "quadratic gradient",
+    "burgers": "Burgers type",
+    "default-risk": "Black-Scholes, default risk",
+}
+_REACTIONS = {"allen-cahn": lambda u: u - u**3, "sine-gordon": np.sin, "rational": lambda u: (1 - u**2) / (1 + u**2)}
+
+
+class Case(NamedTuple):
+    problem: str
+    dim: int
+    horizon: float
+    reference: float | None  # None where the exact solution is known over a region
+
+    @property
+    def key(self) -> str:
+        return f"{self.problem} d={self.dim} T={self.horizon:g}"
+
+
+def cases(scale: str) -> list[Case]:
+    found = [Case(name, d, T, SEMILINEAR[name, T][d]) for T, dims in DIMS[scale].items() for name in BELLS for d in dims]
+    found += [Case("hamilton-jacobi", d, 1.0, REFERENCE_CONTROL[d]) for d in CONTROL[scale]]
+    found += [Case(name, d, 0.5 if name == "burgers" else 1.0, None) for name, d in CLOSED[scale].items()]
+    return found + [Case("default-risk", d, 1.0, DEFAULT_RISK) for d in RISKY[scale]]
+
+
+def simply(case: Case) -> float | None:
+    """What is known without any method: for f(u), the heat equation's solution at the point and then the scalar reaction; for the control problem, the solution without |∇u|²."""
+    square = chi2(case.dim).ppf((np.arange(400_000) + 0.5) / 400_000) * 2 * case.horizon
+    if case.problem == "hamilton-jacobi":
+        return float(np.mean(np.log(0.5 * (1 + square))))
+    if case.problem not in BELLS:
+        return None
+    heat = float(np.mean(1 / (2 + 0.4 * square)))
+    f = _REACTIONS[case.problem]
+    return float(solve_ivp(lambda t, u: f(u), (0, case.horizon), [heat], rtol=1e-12, atol=1e-14).y[0, -1])  # type: ignore[operator]
+
+
+def plan(scale: str) -> list[Cell]:
+    cells = []
+    for case in cases(scale):
+        options = {} if SECONDS[scale] is None else {"seconds": SECONDS[scale]}
+        reference = {} if case.reference is None else {"reference": case.reference}
+        parameters = {"dim": case.dim, "horizon": case.horizon}
+        cells.append(Cell(case.key, "semilinear", case.problem, parameters, {**options, **reference}, cost=40.0))
+    return cells
+
+
+def section(done: Done, scale: str) -> Section:
+    rows, marks = [], []
+    for case in cases(scale):
+        cell, simple = done.get(case.key), simply(case)
+        plain = None if simple is None or case.reference is None else abs(simple - case.reference) / abs(case.reference)
+        peers = PEERS.get((case.problem, case.horizon, case.dim), [])
+        said = "; ".join(f"{p.method} {number(p.error)}, {p.seconds:g} s" for p in peers) or "–"
+        known = "exact, over a region" if case.reference is None else f"{case.reference:.10g}"
+        own = ["–"] * 8
+        if cell is not None:
+            share = cell["error"] / plain if plain else None
+            sure = cell["certified"]
+            own = [number(cell["error"]), times(share) if share else "–", f"{cell['features'][0]} + {cell['features'][1]}", duration(cell["measured"]["wall"]),
+                   number(cell["certified_error"]) if sure else "not certified", number(cell["half"]) if sure else "–",
+                   ("yes" if cell["inside"] else f"off by {cell['ratio']:.1f} half-widths") if sure else "–", duration(cell["measured"]["certify"])]  # fmt: skip
+        rows.append([_NAMES[case.problem], f"{case.dim:,}", f"{case.horizon:g}", known, number(plain), *own, said])
+        marks.append((case, plain, cell, peers))
+    figure, axes = panels(1, 1, 8.5, 0.8 + 0.27 * len(marks))
+    ax = axes[0, 0]
+    shown = dict.fromkeys(("simple", "network", "certified", "peer"), False)
+
+    def label(kind: str, words: str) -> str | None:
+        first, shown[kind] = not shown[kind], True
+        return words if first else None
+
+    for k, (_, plain, cell, peers) in enumerate(marks):
+        if plain:
+            ax.plot(
+                plain, k, "|", color=PUBLISHED, ms=10, mew=2, label=label("simple", "heat first, then the reaction (or no |∇u|²)")
+            )
+        for peer in peers:
+            ax.plot(peer.error, k, "*", color="black", ms=8, label=label("peer", "peers"))
+        if cell is not None:
+            ax.plot(cell["error"], k, "o", color=OURS, ms=5, label=label("network", "network"))
+            if cell["certified"]:
+                name = label("certified", "certified value, and half-width")
+                ax.plot([cell["half"]], [k], "|", color=DEFAULT, ms=8)
+                ax.plot([max(cell["certified_error"], 1e-17), cell["half"]], [k, k], "-", color=DEFAULT, lw=1)
+                ax.plot(max(cell["certified_error"], 1e-17), k, "^", color=DEFAULT, ms=5, label=name)
+    names = [f"{_NAMES[c.problem]}, d = {c.dim:,}, T = {c.horizon:g}" for c, *_ in marks]
+    ax.set(xscale="log", yticks=range(len(names)), yticklabels=names, xlabel="relative error")
+    ax.tick_params(axis="y", labelsize=8)
+    ax.invert_yaxis()
+    ax.grid(axis="x", alpha=0.25, linewidth=0.6)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
+    table = Table(
+        f"Sources that depend on u or ∇u: relative errors at (T, 0), or over the region ({done.devices()})",
+        (Group("", ("problem", "d", "T")), Group("known", ("reference", "without a method")),
+         Group("the default", ("error", "against that", "features", "seconds")), Group("certified", ("value's error", "half-width", "holds", "seconds")),
+         Group("peers", ("error, time",))),
+        rows,
+    )  # fmt: skip
+    beside = []
+    for case in cases(scale):
+        for peer in PEERS.get((case.problem, case.horizon, case.dim), []):
+            cell = done.get(case.key)
+            own = ["–"] * 4
+            if cell is not None:
+                took = cell["measured"]["wall"], cell["measured"]["certify"]
+                own = [
+                    number(cell["error"]),
+                    duration(took[0]),
+                    number(cell["half"]) if cell["certified"] else "–",
+                    duration(took[1]),
+                ]
+            there = [peer.method, number(peer.error), f"{peer.seconds:g} s, {peer.machine}"]
+            beside.append([f"{_NAMES[case.problem]}, d = {case.dim:,}, T = {case.horizon:g}", *there, *own])
+    peers_table = Table(
+        "What peers report for the same",
+        (Group("", ("problem",)), Group("peer", ("method", "error", "time")), Group("heatnets", ("error", "seconds", "certified half-width", "seconds more"))),
+        beside,
+    )  # fmt: skip
+    facts = {
+        "references": "u_t = Δu + f(u) from 1/(2 + 0.4|x|²): the radial reduction to one dimension, two grids agreeing to 4e-8. Control problem: its closed form. Default risk: 57.300 as published, good to "
+        "about 1e-3. The others: exact solutions, errors at 2,000 random points of [-1, 1]^d and (0, T], certified at one of them",
+        "without a method": "the heat equation first, then the scalar reaction (for the control problem: the solution without |∇u|², so that the next column is the share of the nonlinear part)",
+        "the default": "hn.solve(problem)" if SECONDS[scale] is None else f"hn.solve(problem, seconds={SECONDS[scale]:g})",
+        "certified": "u.certify(T, x), 4096 samples, 95 %; relative to the reference",
+        "seconds": "one run each, compilation included",
+        "peers": "as published: deep BSDE by E, Han and Jentzen (2017) on a laptop; random deep splitting measured with NumPy on two CPU cores",
+    }
+    words = [
+        "Beware of easy problems: what is known without a method (the heat equation first, then the scalar reaction) is good to 2e-8 for d >= 1000; the hard ones are d = 10 ... 100, and T = 1.",
+    ]
+    return Section(
+        "semilinear",
+        TITLE,
+        words,
+        [table, peers_table],
+        [Picture(figure, "Relative errors, logarithmic.")],
+        settings_table(done, plan(scale), facts),
+    )

@@ -1,0 +1,123 @@
+"""Entries of a growing list of features at a growing list of points, and the rows that they make: nothing is computed twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from heatnets.assembly import Points, both_rows, drag_rows, forcing, residual_columns, tangent, value_columns
+from heatnets.error_equation import rms
+from heatnets.features import Feature
+from heatnets.function import place
+from heatnets.operators import Equation
+from heatnets.problem import Problem
+from heatnets.sums import gradients
+from heatnets.tiles import Workshop, contract
+
+quietly = np.errstate(all="ignore")  # what is not finite is said in words
+
+
+@dataclass
+class Table:
+    """φ and (∂_t - DΔ) φ of features at points.
+
+    Kept as NumPy arrays on any device: shapes change in every round, and NumPy compiles nothing.
+    """
+
+    problem: Problem
+    data: Equation
+    shop: Workshop
+    points: Points
+    strip: int | None = None
+    blocks: list[Feature] = field(default_factory=list)
+    values: np.ndarray = field(init=False)
+    residuals: np.ndarray = field(init=False)
+    forcing: np.ndarray = field(init=False)
+    reaction: Any = field(init=False, default=0.0)  # of the tangent, where the source depends on u
+    drag: Any = field(init=False, default=None)  # the tangent's drift times the slope of each feature
+    fit: Any = field(init=False, default=0.0)  # whose tangent it is, at the points
+    slope: Any = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        self.values = self.residuals = np.zeros((len(self.points[0]), 0))
+        self.forcing = np.asarray(forcing(self.data, self.points, self.shop))
+
+    def system(self, columns: np.ndarray, degree: int, rows: slice = slice(None)) -> tuple[Any, Any]:
+        """The equation's rows for some columns, and their right-hand side; of the tangent where the source depends on u."""
+        values, residuals, t = self.values[rows, columns], self.residuals[rows, columns], self.points[0][rows]
+        if self.problem.nonlinear is not None:
+            residuals = residuals - np.broadcast_to(self.reaction, self.points[0].shape)[rows, None] * values
+            residuals = residuals if self.drag is None else residuals - self.drag[rows, columns]
+        return residual_columns(values, residuals, t, degree, self.problem.horizon), self.forcing[rows]
+
+    @quietly
+    def linearise(self, weights: np.ndarray, degree: int, picard: bool = False) -> np.ndarray:
+        """Take the tangent of a source that depends on u at a fit of the first columns; for Picard's iteration, its value alone. Returns the fit at the points."""
+        nonlinear, horizon = self.problem.nonlinear, self.problem.horizon
+        assert nonlinear is not None
+        t, x = self.points
+        count = len(weights) // (degree + 1)
+        u, du = value_columns(self.values[:, :count], t, degree, horizon) @ weights, np.zeros_like(x)
+        if nonlinear.slopes:
+            scaled = (weights.reshape(degree + 1, count) / horizon ** np.arange(degree + 1)[:, None]).T
+            first = 0
+            for block in self.blocks:
+                size = len(block.start)
+                if first < count and size:
+                    own = [(block, jnp.asarray(scaled[first : first + size]))]
+                    du = du + contract(gradients, own, self.data, self.points, 8 * x.shape[1], self.shop, "tangent")
+                first += size
+        self.fit, self.slope, there = u, du, tangent(nonlinear, self.points, u, du, self.shop)
+        if picard:
+            self.reaction, self.forcing, self.drag = 0.0, there.force, None
+            return u
+        self.reaction, self.forcing = there.by_value, there.force - there.by_value * u - np.sum(there.by_slope * du, axis=1)
+        if nonlinear.slopes:
+            self.drag = np.asarray(
+                drag_rows(self.data, self.blocks, self.points, there.by_slope, self.shop, "tangent", self.strip)
+            )
+        return u
+
+    @quietly
+    def complaint(self) -> str:
+        """Where the tangent is not finite, in words; none where it is."""
+        bad = np.flatnonzero(~np.isfinite(self.forcing + self.reaction))
+        if not bad.size:
+            return ""
+        k = int(bad[0])
+        return (
+            f"`source`, or its derivative in u, is not finite at {bad.size} of {len(self.forcing)} rows, for example at "
+            f"{place([p[k] for p in self.points])}, u = {self.fit[k]:.3g}"
+        )
+
+    def bend(self, size: float) -> float:
+        """The largest change, but for one point in twenty, of the source's derivative in u when the fit changes by `size` either way."""
+        nonlinear = self.problem.nonlinear
+        assert nonlinear is not None
+        moved = [tangent(nonlinear, self.points, self.fit + k * size, self.slope, self.shop).by_value for k in (-1, 1)]
+        return float(np.quantile(np.abs(np.stack(moved) - self.reaction), 0.95))
+
+    @quietly
+    def misfit(self, weights: np.ndarray, degree: int) -> float:
+        """How far the rows are from being met by a fit of the first columns, whose tangent they have."""
+        A, b = self.system(np.arange(len(weights) // (degree + 1)), degree)
+        left = A @ weights - b
+        return rms(left) if np.all(np.isfinite(left)) else np.inf
+
+    def _entries(self, blocks: list[Feature], points: Points, phase: str) -> tuple[Any, ...]:
+        return tuple(np.asarray(e) for e in both_rows(self.data, blocks, points, self.shop, phase, self.strip))
+
+    def add_features(self, blocks: list[Feature], phase: str) -> None:
+        new = self._entries(blocks, self.points, phase)
+        old = (self.values, self.residuals)
+        self.values, self.residuals = (np.concatenate(p, axis=1) for p in zip(old, new, strict=True))
+        self.blocks = self.blocks + blocks
+
+    def add_points(self, points: Points, phase: str) -> None:
+        new = (*self._entries(self.blocks, points, phase), np.asarray(forcing(self.data, points, self.shop)))
+        old = (self.values, self.residuals, self.forcing)
+        self.values, self.residuals, self.forcing = (np.concatenate(p) for p in zip(old, new, strict=True))
+        self.points = (np.concatenate([self.points[0], points[0]]), np.concatenate([self.points[1], points[1]]))
