@@ -46,8 +46,9 @@ def test_the_readme_example_prints_what_it_says():
 
 
 @pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
-def test_the_examples_of_the_linear_class_print_what_they_say():
-    page, out = (ROOT / "docs" / "linear.md").read_text(), io.StringIO()
+@pytest.mark.parametrize("name", ["linear.md", "semilinear.md"])
+def test_the_examples_of_a_page_print_what_they_say(name):
+    page, out = (ROOT / "docs" / name).read_text(), io.StringIO()
     (code,), (promised,) = (
         re.findall(rf"^```{kind}\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL) for kind in ("python", "text")
     )

@@ -14,11 +14,11 @@ import heatnets as hn
 ROOT = Path(hn.__file__).parent
 ORDER = [
     "errors", "precision", "streams", "clock",
-    "tiles", "function", "regions", "diffusions", "derivatives", "frames", "processes", "varying", "walks", "problem",
+    "tiles", "function", "regions", "diffusions", "derivatives", "frames", "processes", "varying", "walks", "reactions", "problem",
     "operators",
     "directions", "features", "collocation",
     "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "slopes", "explain",
-    "settings", "sums", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",
+    "settings", "sums", "tables", "newton", "tangents", "remainder", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",
     "problems", "plots", "storage", "report", "reproduce", "cli", "__main__",
 ]  # fmt: skip
 
