@@ -11,7 +11,7 @@ from pathlib import Path
 from heatnets import report, reproduce
 
 HERE = Path(__file__).parent
-PAGES = [HERE / "reproduction.md", HERE.parent / "README.md"]
+PAGES = [HERE / "reproduction.md", HERE / "semilinear.md", HERE / "peers.md", HERE.parent / "README.md"]
 
 
 def filled(text: str) -> str:
