@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 NONE = dict.fromkeys(
     ("tol", "seconds", "features", "directions", "antithetic", "time_degree", "rows", "collocation", "train_region", "enforce",
-     "mild_samples", "solver", "rcond", "initial_weight"))  # fmt: skip
+     "mild_samples", "solver", "rcond", "initial_weight", "iteration"))  # fmt: skip
 
 
 def growth(problem, **options):
@@ -122,7 +122,7 @@ def test_growth_keeps_what_it_has():
     np.testing.assert_array_equal(grown.rows.points[1][:n], before[2])
     assert grown.sizes == {"orthogonal": 32, "signs": 32, "hadamard": 16}
     # What was added is what would have been computed at once.
-    fresh = refine.Table(data, workshop(), 256, grown.rows.points)
+    fresh = refine.Table(problem, data, workshop(), grown.rows.points, 256)
     fresh.add_features(grown.rows.blocks, "at once")
     np.testing.assert_allclose(grown.rows.residuals, fresh.residuals, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(grown.rows.values, fresh.values, rtol=1e-13)
@@ -360,3 +360,31 @@ def test_slow_derivatives_start_small(closed_form, seconds, small, monkeypatch):
         grain = refine._grain(problem, chosen, equation(problem, 0)[0], shop, notes)
     assert (grain == refine._SMALL) == small
     assert any("closed form" in text for text in notes.texts) == small
+
+
+class Sizes:
+    """A dictionary as `_choose` sees it: three designs of one size."""
+
+    def __init__(self, size):
+        self.designs = [SimpleNamespace(name=name) for name in "abc"]
+        self.sizes = dict.fromkeys("abc", size)
+
+
+@pytest.mark.parametrize(
+    ("errors", "size", "kept"),
+    [
+        ({"abc": (0.1, 0.01), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)}, 64, "ab"),  # c adds nothing, and the others converge
+        ({"abc": (0.1, 0.01), "ab": (0.1, 0.01), "ac": (0.1, 0.01), "a": (0.1, 0.01)}, 64, "a"),  # the dense design alone
+        ({"abc": (0.1, 0.01), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)}, 16, "abc"),  # too small to tell
+        ({"abc": (0.1, 0.007), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)}, 64, "abc"),  # all together are better
+        ({"abc": (0.1, 0.08), "ab": (0.1, 0.08), "ac": (1, 1), "a": (1, 1)}, 64, "abc"),  # nothing converges
+        ({"abc": (0.1, 0.01), "ab": (1, 0.01), "ac": (1, 1), "a": (1, 1)}, 64, "abc"),  # as good at one size only
+        ({"abc": (0.1, 0.0), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)}, 64, "abc"),  # no error to compare
+    ],
+)
+def test_a_design_is_dropped_only_where_the_others_do_without_it(monkeypatch, errors, size, kept):
+    def error(dictionary, numbers, m, degree):
+        return float(errors["".join("abc"[n] for n in numbers)][0 if m < size else 1])
+
+    monkeypatch.setattr(refine, "_error", error)
+    assert "".join(refine._choose(Sizes(size), 1, list("abc"))) == kept
