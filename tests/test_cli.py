@@ -76,7 +76,7 @@ def test_results_are_listed(tmp_path):
     done = heatnets("reproduce", "--list", cwd=tmp_path)
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == [
-        "one-dim", "table-1", "horizons", "table-2", "underdetermined", "nonseparable", "convergence", "claims",
+        "one-dim", "table-1", "horizons", "table-2", "underdetermined", "nonseparable", "convergence", "claims", "semilinear",
     ]  # fmt: skip
 
 

@@ -78,12 +78,14 @@ def test_a_polynomial_stands_in_for_a_source_with_kinks():
         return t * x[0] * u**8 - u**3 + 0.5
 
     problem = hn.Problem(dim=2, horizon=1.0, initial=bell, source=smooth)
-    stand_in = Polynomial(problem.nonlinear, -1.5, 2.5)
+    stand_in = Polynomial(problem.nonlinear.function, -1.5, 2.5)
     for u in (-1.0, 0.2, 2.4):
         wanted = smooth(0.4, np.array([1.2, 0.0]), u)
-        assert float(stand_in(0.4, jnp.array([1.2, 0.0]), u, jnp.zeros(2))) == pytest.approx(wanted, rel=1e-10)
-    kinked = Polynomial(hn.Problem(dim=2, horizon=1.0, initial=bell, source=lambda t, x, u: jnp.abs(u)).nonlinear, -1.0, 1.0)
-    assert abs(float(kinked(0.0, jnp.zeros(2), 0.7, jnp.zeros(2))) - 0.7) < 0.1
+        assert float(stand_in(0.4, jnp.array([1.2, 0.0]), u)) == pytest.approx(wanted, rel=1e-10)
+    kinked = hn.Problem(dim=2, horizon=1.0, initial=bell, source=lambda t, x, u: jnp.abs(u))
+    assert kinked.bent
+    assert not problem.bent
+    assert abs(float(Polynomial(kinked.nonlinear.function, -1.0, 1.0)(0.0, jnp.zeros(2), 0.7)) - 0.7) < 0.1
 
 
 def brute(phi, t, x):
@@ -174,7 +176,7 @@ def test_the_change_of_a_slope_is_bounded_in_all_directions():
     data, _ = equation(problem, 0)
     blocks = ImportanceFamily().draw(problem, (4, 4), directions.DESIGNS["gaussian"], 0, True)
     fit = Fit(data, [(b, jnp.full((4, 1), 0.25)) for b in blocks])
-    given = (problem.nonlinear, fit, on_device(problem.scatter))
+    given = (problem.nonlinear, fit, on_device(problem.scatter), None)
     s, y, size, t = jnp.asarray(0.4), jnp.array([0.1, 0.2, -0.3, 0.4]), jnp.asarray(0.01), jnp.asarray(0.7)
     assert float(bent(given, s, y, size, t)) == pytest.approx(0.01**2 / 0.7 / 0.5, rel=1e-3)  # 2/(2t) over the smallest of A
     alone = hn.Problem(dim=4, horizon=1.0, initial=bell, source=lambda t, x, u: u**3).plain
@@ -182,7 +184,9 @@ def test_the_change_of_a_slope_is_bounded_in_all_directions():
     blocks = ImportanceFamily().draw(alone, (4, 4), directions.DESIGNS["gaussian"], 0, True)
     fit = Fit(data, [(b, jnp.full((4, 1), 0.25)) for b in blocks])
     u = float(fit.both(s, y, False)[0])
-    assert float(bent((alone.nonlinear, fit, on_device(alone.scatter)), s, y, size, t)) == pytest.approx(6 * u * 1e-4, rel=0.1)
+    assert float(bent((alone.nonlinear, fit, on_device(alone.scatter), None), s, y, size, t)) == pytest.approx(
+        6 * u * 1e-4, rel=0.1
+    )
 
 
 def test_newton_is_quadratic_and_picard_ends_at_the_same_fit():
@@ -451,3 +455,10 @@ def test_jumps_are_told_from_steep_slopes():
 def test_values_are_the_function_s_own():
     f = Function(lambda t, x, u: u, arguments="t x u")
     assert hn.Problem(dim=2, horizon=1.0, initial=bell, source=f).nonlinear is not None
+
+
+@pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
+def test_a_source_with_kinks_in_x_is_not_trained_on_the_equation():
+    problem = hn.Problem(dim=2, horizon=0.5, initial=bell, source=lambda t, x, u: jnp.abs(x[0]) - u**3)
+    u = hn.solve(problem, seconds=5)
+    assert u.stats["enforce"] == "mild"

@@ -72,11 +72,13 @@ class Certificate:
         half = self.halfwidth + share * np.abs(self.value)
         return replace(self, halfwidth=half, low=self.value - half, high=self.value + half)
 
-    def allowing(self, more: np.ndarray, reasons: list[tuple[str, ...]]) -> Certificate:
-        """The same with half-widths larger by `more`, and not certified where there are reasons."""
+    def allowing(self, more: np.ndarray, reasons: list[tuple[str, ...]], wanted: float | None = None) -> Certificate:
+        """The same with half-widths larger by `more`, and not certified where there are reasons; and said where they are then wider than was asked for."""
         half = self.halfwidth + more
         doubts = np.array([bool(why) for why in reasons])
-        told = tuple((*old, *new) for old, new in zip(self.reasons, reasons, strict=True))
+        over = half > (np.inf if wanted is None else wanted)
+        said = [(f"the half-width {wanted:.2g} was not reached: the error's square alone may be {m:.2g}",) if o and self.halfwidth[i] <= (wanted or 0) else () for i, (o, m) in enumerate(zip(over, more, strict=True))]  # fmt: skip
+        told = tuple((*old, *new, *also) for old, new, also in zip(self.reasons, reasons, said, strict=True))
         return replace(
             self, halfwidth=half, low=self.value - half, high=self.value + half, certified=self.certified & ~doubts, reasons=told
         )

@@ -49,33 +49,36 @@ class Judges:
 
     def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:
         """The relative error of a fit, one standard error added; its relative residual; and what residuals are relative to."""
-        residual, value, terms, force = self._residual(weights, columns, degree)
-        square = error_equation.mean_square(self.factor[:, None] * (self.paths.weight * residual + self.missed))
+        residual, grown, value, terms, force = self._residual(weights, columns, degree)
+        square = error_equation.mean_square(self.factor[:, None] * (self.paths.weight * grown * residual + self.missed))
         scale, rounding = root_mean_square(value) or 1.0, EPS * root_mean_square(terms)
         size = max(root_mean_square(force), (root_mean_square(value / self.factor) or 1.0) / self.problem.horizon)
         return float(np.hypot(square.root, rounding)) / scale, root_mean_square(residual) / size, size
 
     def bound(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> float:
         """What the relative error of a fit is below, in 99 of 100 cases; where few points carry the mean, T times the largest residual met instead."""
-        residual, value, terms, _ = self._residual(weights, columns, degree)
-        found = intervals.relative(self.factor[:, None] * (self.paths.weight * residual + self.missed), value, EPS * terms, 0.98)
+        residual, grown, value, terms, _ = self._residual(weights, columns, degree)
+        corrections = self.factor[:, None] * (self.paths.weight * grown * residual + self.missed)
+        found = intervals.relative(corrections, value, EPS * terms, 0.98)
         if not found.reasons:
             return float(found.high)
-        largest = self.problem.horizon * float(np.max(np.abs(residual))) + float(np.max(np.abs(self.missed)))
+        largest = self.problem.horizon * float(np.max(np.abs(np.maximum(grown, 1.0) * residual))) + float(
+            np.max(np.abs(self.missed))
+        )
         largest *= float(np.max(self.factor)) * max(1.0, float(np.max(self.paths.grown)))
         return float(max(found.high, largest / found.scale))
 
     def _residual(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:
-        """The residual on the paths (P, S); the fit at their starting points and the size of its terms; the source on the paths."""
+        """The residual on the paths (P, S), and by how much an error made there grows on the way; the fit at their starting points and the size of its terms; the source on the paths."""
         n, table = self.paths.s.size, self.table
-        T = self.problem.horizon
         A, force = table.system(columns, degree, slice(n))
-        V = value_columns(table.values[n:, columns], table.points[0][n:], degree, T)
-        residual = (force - A @ weights).reshape(self.paths.weight.shape)
-        if self.problem.nonlinear is not None:  # errors grow, or die out, on the way from where they are made
+        V = value_columns(table.values[n:, columns], table.points[0][n:], degree, self.problem.horizon)
+        residual, grown = (force - A @ weights).reshape(self.paths.weight.shape), np.ones(())
+        if self.problem.nonlinear is not None:  # the mean of f_u at both ends of the way
             lag = self.paths.t[:, None] - self.paths.s
-            residual = residual * np.exp(np.clip(table.reaction[:n].reshape(lag.shape) * lag, -_MOST, _MOST))
-        return residual, self.factor * (V @ weights), self.factor * (np.abs(V) @ np.abs(weights)), force
+            rate = 0.5 * (table.reaction[:n].reshape(lag.shape) + table.reaction[n:, None])
+            grown = np.exp(np.clip(rate * lag, -_MOST, _MOST))
+        return residual, grown, self.factor * (V @ weights), self.factor * (np.abs(V) @ np.abs(weights)), force
 
 
 def root_mean_square(values: Any) -> float:

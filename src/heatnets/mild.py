@@ -36,7 +36,7 @@ from heatnets.refine import Ending, Round, kinds, network, no_time
 from heatnets.regions import Region
 from heatnets.settings import Growth
 from heatnets.solution import Solution
-from heatnets.tiles import Workshop
+from heatnets.tiles import Workshop, evaluate
 
 _FEATURES, _ROWS = 32, 2048  # of each design and kind; training points
 _PAIRS = 512  # antithetic pairs of samples at each training point
@@ -87,14 +87,16 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             halves = (1 - share) * halves + share * np.stack(fresh)
             judged_by = halves
             if forces is not None:
-                judged_by = halves + np.stack(
-                    [factor * forces.at(asked, f"{label}, half {h}", _BATCHES * growth) for h in (0, 1)]
-                )
+                more = [forces.sampled(asked, f"{label}, half {h}", _BATCHES * growth) for h in (0, 1)]
+                judged_by = halves + factor * np.stack([m[0] for m in more])
+                bias = bias + factor * np.mean([m[2] for m in more], axis=0)
             scale = error_equation.rms(judged_by.mean(axis=0)) or 1.0
             value = factor * (_values(data, blocks, asked, shop, label) @ weights)
             error = float(np.hypot(error_equation.mean_square((judged_by - value).T).root, error_equation.rms(bias))) / scale
+            grown = 1.0 if forces is None else forces.grown(asked)  # what is judged is the defect of the fixed-point equation
+            error = grown * error
             bound = intervals.relative((judged_by - value).T, value, bias, 0.98)
-            met = None if settings.tol is None else not bound.reasons and bound.high <= settings.tol
+            met = None if settings.tol is None else not bound.reasons and grown * bound.high <= settings.tol
         counts = tuple(len(b.start) for b in blocks)
         elapsed = time.perf_counter() - started
         features = (counts[0] if 0 in kinds(problem) else 0, counts[-1] if 1 in kinds(problem) else 0)
@@ -141,6 +143,12 @@ class _AtFit(eqx.Module):
         return self.nonlinear(s, y, *self.fit.both(s, y, self.nonlinear.slopes))
 
 
+def _rate(source: Any, s: Array, y: Array) -> Array:
+    """f_u at the fit."""
+    at: _AtFit = source.function
+    return at.nonlinear.tangent(s, y, *at.fit.both(s, y, at.nonlinear.slopes)).by_value
+
+
 class _Forces:
     """What a source that depends on u adds to samples of the solution, with u from the fit before; from a guess at first."""
 
@@ -155,8 +163,16 @@ class _Forces:
         assert self._problem.nonlinear is not None
         self._alone = self._alone.but(source=Function(_AtFit(self._problem.nonlinear, fit)))
 
-    def at(self, points: Points, stream: str, batches: int = 1) -> np.ndarray:
-        return _samples(self._alone, points, batches, self._settings.seed, self._shop, f"forces {stream}", _FORCED)[0]
+    def sampled(self, points: Points, stream: str, batches: int = 1) -> tuple[np.ndarray, float, np.ndarray]:
+        return _samples(self._alone, points, batches, self._settings.seed, self._shop, f"forces {stream}", _FORCED)
+
+    def at(self, points: Points, stream: str) -> np.ndarray:
+        return self.sampled(points, stream)[0]
+
+    def grown(self, points: Points) -> float:
+        """By how much an error may be larger than the defect of the fixed-point equation: exp(∫ f_u), f_u as large as at all but one point in twenty."""
+        rate = evaluate(_rate, self._alone.source, points, 32 * self._problem.dim, self._shop)
+        return float(np.exp(self._problem.horizon * max(float(np.quantile(rate, 0.95)), 0.0)))
 
 
 class _Rows:

@@ -85,11 +85,11 @@ _VALID = 0.1  # of T times the change of f_u over the error
 
 def check_tangent(table: Table, error: float, problem: Problem) -> None:
     """Refuse a fit whose error, relative to its size, is so large that the source is another one there: then the estimate of the error means nothing, either."""
-    change = problem.horizon * table.bend(error * rms(table.fit))
+    change = table.bend(error)
     if not change <= _VALID:
         raise NumericalError(
             unsolved(
-                f"the error is estimated at {error:.2g} of the solution's size, over which the source's derivative in u changes by {change / problem.horizon:.2g}",
+                f"the error is estimated at {error:.2g} of the solution's size, over which the source's derivatives change by {change:.2g} (in units of the horizon)",
                 problem,
             )
         )

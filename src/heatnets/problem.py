@@ -51,7 +51,8 @@ class Problem:
         form: "divergence" for div(A ∇u), "trace" for tr(A D²u): the same for a constant A, to be said where A is a function.
         step: a step map of your own in place of Euler's where coefficients are functions: step(t, x, h, noise) is where a path from x at the time t is
             after a time h, with `noise` standard normal.
-        steps: of the paths that judge an answer (certificates, errors, Monte Carlo) where coefficients are functions; a multiple of four. More of them leave less bias.
+        steps: of the paths that judge an answer (certificates, errors, Monte Carlo) where coefficients are functions, or the source depends on u; a multiple of four, default 16 (4 for
+            the latter). More of them leave less bias.
 
     Everything is checked here: functions are traced once and evaluated at up to 512 points of the region and of
     the paths that leave it. Raises `InputError` with what was wanted, what came and what to do.
@@ -70,6 +71,7 @@ class Problem:
     reacted: Function | None  # of `plain`, there: what F alone makes of u0
     flows: bool  # whether that can be computed: F is not stiff, and u0 does not blow up
     span: tuple[float, float]  # of values of u that are looked at, there
+    bent: bool  # whether F has kinks in u
     diffusion: Any  # as given
     region: Region
     exact: Function | None
@@ -77,6 +79,7 @@ class Problem:
     reaction: Any  # a number, or a function as given
     varying: Coefficients | None  # of `plain`, where some coefficient is a function
     steps: int  # of the paths that judge, there
+    steps_said: bool  # by the user
     backward: bool  # a terminal-value problem
     frame: Frame  # from the user's times, places and values to those of `plain`
     scatter: Diffusion  # A of `plain`
@@ -99,7 +102,7 @@ class Problem:
         process: Process | None = None,
         form: str | None = None,
         step: Callable[..., Any] | None = None,
-        steps: int = 16,
+        steps: int | None = None,
     ) -> None:
         notes = Notes()
         self.dim = count("dim", dim, 1, "It is the number of space coordinates.")
@@ -137,7 +140,8 @@ class Problem:
             )
         if words := self.process.complaint(self.horizon, source is not None):
             raise InputError(words)
-        self.steps = count("steps", steps, 8, "It is the number of steps of a path.")
+        self.steps_said = steps is not None
+        self.steps = count("steps", 16 if steps is None else steps, 8, "It is the number of steps of a path.")
         if self.steps % 4:
             raise InputError(
                 f"`steps` must be a multiple of four, as half and a quarter as many are taken too; got {self.steps}."
@@ -155,7 +159,7 @@ class Problem:
         given = None if source is None else checked("source", source, wanted, self.dim, notes)
         self.nonlinear = None if given is None or len(wanted) == 2 else Nonlinear(given, self.frame, len(wanted) == 4)
         self.source, self.reacted, self.flows = given if self.nonlinear is None else None, None, True
-        self.span = (0.0, 0.0)
+        self.span, self.bent = (0.0, 0.0), False
         self.exact = None if exact is None else checked("exact", exact, ("t", "x"), self.dim, notes)
         self.starts_at_zero = self._probe(notes)
         self.warnings = tuple(notes.texts)
@@ -170,7 +174,7 @@ class Problem:
         s, _ = self.frame.inward(np.asarray(0.0 if self.backward else self.horizon), np.ones(self.dim))
         fields: dict[str, Any] = {
             "dim": self.dim, "horizon": float(s), "initial": start(self.initial, self.frame),
-            "source": None if self.source is None else force(self.source, self.frame), "nonlinear": self.nonlinear, "reacted": None, "flows": self.flows, "span": self.span,
+            "source": None if self.source is None else force(self.source, self.frame), "nonlinear": self.nonlinear, "reacted": None, "flows": self.flows, "span": self.span, "bent": self.bent, "steps_said": self.steps_said,
             "diffusion": self.scatter,
             "region": self.framed(self.region), "given": self.given, "exact": None, "process": Brownian(self.scatter), "reaction": 0.0, "backward": False,
             "varying": self.varying, "steps": self.steps,
@@ -185,7 +189,7 @@ class Problem:
         """Whether there is a source of any kind."""
         return self.source is not None or self.nonlinear is not None
 
-    def guessed(self, by: Nonlinear | Polynomial) -> Problem:
+    def guessed(self, by: Nonlinear) -> Problem:
         """The same plain problem with what features are made of where the source depends on u: a guess, by the source itself or by a stand-in."""
         assert self.nonlinear is not None
         flow = (
@@ -198,7 +202,8 @@ class Problem:
         assert self.nonlinear is not None
         if self.nonlinear.slopes:
             return self.but(source=None, reacted=None)
-        return self.guessed(Polynomial(self.nonlinear, *map(np.asarray, self.span)))
+        smooth = Function(Polynomial(self.nonlinear.function, *map(np.asarray, self.span)))
+        return self.guessed(Nonlinear(smooth, self.nonlinear.frame, False))
 
     def but(self, **fields: Any) -> Problem:
         """The same plain problem with other parts, unchecked."""
@@ -302,6 +307,11 @@ class Problem:
                 "`source` jumps as u changes: where the solution crosses the jump the equation has no tangent, and nothing could be said of an answer. Smooth it over a width that you choose, "
                 "for example 0.5 * (1 + jnp.tanh((u - level) / width)) in place of a step."
             )
+
+        def derivative(*moved: np.ndarray) -> np.ndarray:
+            return np.nan_to_num(many(Function(_ByValue(f)), t, x, *moved))[:, None]
+
+        self.bent = jumps(derivative, *given)
         if not slopes:
             centre = np.mean(near, axis=0)
             places = np.concatenate([far, near, centre + rng.random((len(near), 1)) * (near - centre)])  # as rows are placed
@@ -390,6 +400,15 @@ class Problem:
         c = "given" if callable(self.reaction) else f"{self.reaction:g}" if self.reaction else ""
         more = (f", reaction={c}" if c else "") + (", terminal=given" if self.backward else "")
         return f"Problem(dim={self.dim}, horizon={self.horizon:g}, {self.process}, region={self.region}, source={source}{more})"
+
+
+class _ByValue(eqx.Module):
+    """(t, x, u, ...) ↦ ∂F/∂u."""
+
+    function: Function
+
+    def __call__(self, t: Any, x: Any, u: Any, *du: Any) -> Any:
+        return jax.grad(lambda v: self.function(t, x, v, *du))(u)
 
 
 class _Begun(eqx.Module):

@@ -73,17 +73,17 @@ _NODES = 9
 
 
 class Polynomial(eqx.Module):
-    """(s, y, v, ∇v) ↦ the polynomial in v that is f at the points of Chebyshev between two values; f without ∇v."""
+    """(t, x, u) ↦ the polynomial in u that is f at the points of Chebyshev between two values; f without ∇u."""
 
-    nonlinear: Nonlinear
+    function: Function
     low: Any
     high: Any
 
-    def __call__(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> Scalar:
+    def __call__(self, t: Scalar, x: Vector, u: Scalar) -> Scalar:
         angles = np.pi * (np.arange(_NODES) + 0.5) / _NODES
-        z = (2 * v - self.low - self.high) / (self.high - self.low)
+        z = (2 * u - self.low - self.high) / (self.high - self.low)
         at = 0.5 * (self.low + self.high) + 0.5 * (self.high - self.low) * np.cos(angles)
-        values = jnp.stack([self.nonlinear(s, y, a, dv) for a in at])
+        values = jnp.stack([self.function(t, x, a) for a in at])
         before, polynomial, total = jnp.ones_like(z), z, jnp.mean(values)
         for k in range(1, _NODES):  # of Chebyshev
             total = total + 2 * jnp.mean(values * np.cos(k * angles)) * polynomial
@@ -94,7 +94,7 @@ class Polynomial(eqx.Module):
 class Reacted(eqx.Module):
     """(s, y) ↦ Ψ_s(u0(y))."""
 
-    nonlinear: Nonlinear | Polynomial
+    nonlinear: Nonlinear
     initial: Function
     steps: int = eqx.field(static=True)
 
@@ -119,13 +119,12 @@ class Reacted(eqx.Module):
 class Guessed(eqx.Module):
     """(s, y) ↦ f(s, y, Ψ_s(u0(y))); without a flow f(s, y, u0(y), ∇u0(y))."""
 
-    nonlinear: Nonlinear | Polynomial
+    nonlinear: Nonlinear
     initial: Function
     flow: Reacted | None
 
     def __call__(self, s: Scalar, y: Vector) -> Scalar:
-        slopes = isinstance(self.nonlinear, Nonlinear) and self.nonlinear.slopes
-        slope = jax.grad(self.initial)(y) if slopes else jnp.zeros_like(y)
+        slope = jax.grad(self.initial)(y) if self.nonlinear.slopes else jnp.zeros_like(y)
         return self.through(s, y, self.initial(y), slope)
 
     def through(self, s: Scalar, y: Vector, v: Scalar, slope: Vector | None = None) -> Scalar:

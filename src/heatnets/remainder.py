@@ -21,11 +21,12 @@ from jaxtyping import Array
 
 from heatnets import streams
 from heatnets.collocation import time_fractions
-from heatnets.diffusions import Diffusion
+from heatnets.diffusions import Dense, Diffusion
 from heatnets.error_equation import Network, martingale_form, rms
 from heatnets.problem import Problem
 from heatnets.reactions import Nonlinear
 from heatnets.tangents import Fit
+from heatnets.varying import Coefficients
 
 _SAMPLES = 128  # of paths from each point
 _TURNS = 6  # of the power iteration for Λ
@@ -59,6 +60,8 @@ def _at(
 ) -> tuple[float, tuple[str, ...]]:
     if slopes and not smooth:
         return 0.0, ("the square of the slope's error is not bounded where data have kinks or jumps",)
+    if slopes and isinstance(problem.scatter, Dense) and problem.scatter.inverse is None:
+        return 0.0, ("the square of the slope's error is not bounded where `diffusion` is a matrix that varies",)
     rng = streams.generator(seed, f"remainder {number}")
     n, dim, walk = _SAMPLES, problem.dim, problem.walk
     start = np.full(n, t)
@@ -107,12 +110,16 @@ def _samples(
     return found
 
 
-def bent(data: tuple[Nonlinear, Fit, Diffusion], s: Array, y: Array, size: Array, t: Array) -> Array:
+def bent(data: tuple[Nonlinear, Fit, Diffusion, Coefficients | None], s: Array, y: Array, size: Array, t: Array) -> Array:
     """Λ size²: by how much the derivatives of f at the network change when its value changes by `size`, or √(2t) Sᵀ times its slope; for a slope along the direction that changes them most."""
-    nonlinear, fit, scatter = data
+    nonlinear, fit, scatter, varying = data
     u, du = fit.both(s, y, nonlinear.slopes)
+    if varying is not None and nonlinear.slopes:
+        scatter = varying.at(s, y).scatter
 
     def f(z: tuple[Array, Array]) -> Array:
+        if not nonlinear.slopes:
+            return nonlinear(s, y, u + size * z[0], du)
         return nonlinear(s, y, u + size * z[0], du + size / jnp.sqrt(2 * t) * scatter.solve(scatter.shape(z[1])))
 
     slope = jax.grad(f)

@@ -249,7 +249,7 @@ class Solution:
                 left = remainder(
                     self._linear, self._plain.nonlinear.slopes, self._network(), self._bends, seen.s, seen.y, smooth, asked.seed
                 )
-                found = found.allowing(unit * left.bound, left.reasons)
+                found = found.allowing(unit * left.bound, left.reasons, wanted)
         if self.problem.frame.changes:
             found = found.widened(4 * EPS)  # exponentials and logarithms on the way to plain coordinates and back
         return found.first() if seen.single else found
@@ -406,7 +406,7 @@ class Solution:
 
     def _bends(self, s: np.ndarray, y: np.ndarray, size: np.ndarray, t: np.ndarray) -> np.ndarray:
         """How much the derivatives of the source change over an error of some size."""
-        data = (*self._tangent_data, on_device(self._plain.scatter))
+        data = (*self._tangent_data, on_device(self._plain.scatter), on_device(self._plain.varying))
         return evaluate(bent, data, (s, y, size, t), 64 * self.problem.dim, self._quiet)
 
     @cached_property

@@ -109,10 +109,11 @@ def solve(
 def _solve(problem: Problem, chosen: Settings | Growth, shop: Workshop, notes: Notes) -> Solution:
     """Test the data, then train what was asked for, or grow it."""
     rough = {} if chosen.enforce == "mild" else smoothness.kinks(problem, chosen.seed, shop)
-    if problem.nonlinear is not None and set(rough) == {
-        "source"
-    }:  # kinks in u alone leave the solution smooth, but not what is guessed
-        problem, rough = problem.guessed_smoothly(), {}
+    if problem.nonlinear is not None and set(rough) == {"source"}:
+        # Kinks in u alone leave the solution smooth, but not what is guessed.
+        smoothed = problem.guessed_smoothly()
+        if not smoothness.kinks(smoothed, chosen.seed, shop) and (smoothed.source is not None or not problem.starts_at_zero):
+            problem, rough = smoothed, {}
     found = smoothness.describe(rough)
     if isinstance(chosen, Settings):
         if rough:

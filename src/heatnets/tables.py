@@ -93,12 +93,18 @@ class Table:
             f"{place([p[k] for p in self.points])}, u = {self.fit[k]:.3g}"
         )
 
-    def bend(self, size: float) -> float:
-        """The largest change, but for one point in twenty, of the source's derivative in u when the fit changes by `size` either way."""
-        nonlinear = self.problem.nonlinear
+    def bend(self, error: float) -> float:
+        """T times the change of f_u, plus √(T/A) times that of f_p, when the fit and its slope change by a relative error either way; the largest but for one point in twenty."""
+        nonlinear, T = self.problem.nonlinear, self.problem.horizon
         assert nonlinear is not None
-        moved = [tangent(nonlinear, self.points, self.fit + k * size, self.slope, self.shop).by_value for k in (-1, 1)]
-        return float(np.quantile(np.abs(np.stack(moved) - self.reaction), 0.95))
+        size, found = error * rms(self.fit), []
+        here = tangent(nonlinear, self.points, self.fit, self.slope, self.shop)
+        narrow = float(np.min(self.problem.scatter.deviations))
+        for k in (-1, 1):
+            there = tangent(nonlinear, self.points, self.fit + k * size, (1 + k * error) * self.slope, self.shop)
+            by_slope = np.linalg.norm(there.by_slope - here.by_slope, axis=1)
+            found.append(T * np.abs(there.by_value - here.by_value) + np.sqrt(T) / narrow * by_slope)
+        return float(np.quantile(np.stack(found), 0.95))
 
     @quietly
     def misfit(self, weights: np.ndarray, degree: int) -> float:

@@ -79,7 +79,8 @@ def tangent(problem: Problem, fit: Fit) -> Problem:
     frame = Frame() if base is None else base.frame
     jumps = () if base is None else base.jumps
     varying = Tangential(problem.scatter, 0.0, _weighted, None, frame, False, False, jumps, base, problem.nonlinear, fit)
-    return problem.but(varying=varying, steps=STEPS if base is None else problem.steps)
+    few = base is None and not problem.steps_said and not problem.bent  # where f has kinks in u, f_u jumps
+    return problem.but(varying=varying, steps=STEPS if few else problem.steps)
 
 
 def _weighted(t: Any, x: Any) -> Any:
