@@ -108,10 +108,16 @@ BAD = [
         r"`initial` must be finite.* it was nan at \d+ of 512 probe points, for example x = \[",
     ),
     ({"initial": lambda x: jnp.log(x[0] + 1.5)}, r"`initial` must be finite.*leave the region"),
-    ({"source": lambda x: x[0]}, r"`source` must take 2 argument\(s\), \(t, x\); it takes 1"),
+    (
+        {"source": lambda x: x[0]},
+        r"`source` must be a function of \(t, x\), \(t, x, u\) or .*; its required parameters are \(x\)",
+    ),
     ({"source": lambda x, t: x[0]}, r"`source` must be a function of \(t, x\); its parameters are \(x, t\). Time comes first"),
     ({"initial": lambda x: x[5]}, r"`initial` must stay inside x, which has shape \(3,\).*IndexError"),
-    ({"source": lambda t, x, u: u}, r"`source` must be a function of \(t, x\); got \(t, x, u\).*not supported yet"),
+    (
+        {"source": lambda t, x, u, du, more: u},
+        r"`source` must be a function of .*; its required parameters are \(t, x, u, du, more\)",
+    ),
     ({"source": lambda t, x: x}, r"`source` must return a scalar"),
     ({"source": lambda t, x: jnp.sum(x) / (t - t)}, r"`source` must be finite.*t = "),
     ({"region": 1.0}, r"`region` must be hn.Box, hn.Point or hn.Normal; got 1.0"),
