@@ -9,19 +9,15 @@ plain Monte Carlo of ten million paths, by NumPy, in this file.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from processes import study
+from processes import over_seeds
 
 import heatnets as hn
 from heatnets.problems.finance import market
-from heatnets.storage import ledger
 
 SPOT = 100.0
 CASES: dict[str, tuple[str, dict[str, Any], float]] = {  # name of the problem, its parameters, seconds
@@ -103,28 +99,5 @@ def summary(cells: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", nargs=2, metavar=("CASE", "SEED"))
-    parser.add_argument("--cases", nargs="*", help="only those that begin with one of these")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("benchmark-linear"))
-    args = parser.parse_args()
-    if args.case:
-        print(json.dumps(case(args.case[0], int(args.case[1]))))
-        return
-    args.out.mkdir(exist_ok=True)
-    chosen = [c for c in CASES if not args.cases or c.startswith(tuple(args.cases))]
-    with ledger(args.out / "linear.json", {"study": "linear class"}) as done:
-        plan = [
-            (f"{label} seed={seed}", {"case": label, "seed": seed}, [label, str(seed)])
-            for seed in range(args.seeds)
-            for label in chosen
-        ]
-        kept = study(__file__, done, plan, args.workers)
-    print(summary(kept))
-
-
 if __name__ == "__main__":
-    main()
+    over_seeds(__file__, __doc__, "linear", CASES, case, summary)

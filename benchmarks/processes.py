@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from queue import Queue
 from threading import Lock
 from typing import Any
 
-from heatnets.storage import Ledger
+from heatnets.storage import Ledger, ledger
 
 
 def spread(
@@ -53,3 +55,30 @@ def study(script: str, done: Ledger, plan: Iterable[tuple[str, dict[str, Any], l
 
     spread(script, cells, workers, ended)
     return list(done.cells.values())
+
+
+def over_seeds(
+    script: str,
+    words: str | None,
+    name: str,
+    cases: Iterable[str],
+    case: Callable[[str, int], dict[str, Any]],
+    summary: Callable[[list[dict[str, Any]]], str],
+) -> None:
+    """The command line of a study of cases over seeds, kept in benchmark-NAME/NAME.json."""
+    parser = argparse.ArgumentParser(description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--case", nargs=2, metavar=("CASE", "SEED"))
+    parser.add_argument("--cases", nargs="*", help="only those that begin with one of these")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path(f"benchmark-{name}"))
+    args = parser.parse_args()
+    if args.case:
+        print(json.dumps(case(args.case[0], int(args.case[1]))))
+        return
+    args.out.mkdir(exist_ok=True)
+    chosen = [c for c in cases if not args.cases or c.startswith(tuple(args.cases))]
+    with ledger(args.out / f"{name}.json", {"study": name}) as done:
+        plan = [(f"{c} seed={seed}", {"case": c, "seed": seed}, [c, str(seed)]) for seed in range(args.seeds) for c in chosen]
+        kept = study(script, done, plan, args.workers)
+    print(summary(kept))

@@ -6,16 +6,12 @@ python benchmarks/semilinear.py --seeds 3 --cases allen-cahn
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from processes import study
+from processes import over_seeds
 
 from heatnets.reproduce import cells, semilinear
-from heatnets.storage import ledger
 
 LARGEST = 1000
 CELLS = {c.key: c for c in semilinear.plan("paper") if c.parameters["dim"] <= LARGEST and c.key != "hamilton-jacobi d=1000 T=1"}
@@ -48,29 +44,5 @@ def summary(kept: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--case", nargs=2, metavar=("CASE", "SEED"))
-    parser.add_argument("--cases", nargs="*", help="only those that begin with one of these")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("benchmark-semilinear"))
-    args = parser.parse_args()
-    if args.case:
-        print(json.dumps(case(args.case[0], int(args.case[1]))))
-        return
-    args.out.mkdir(exist_ok=True)
-    chosen = [c for c in CELLS if not args.cases or c.startswith(tuple(args.cases))]
-    with ledger(args.out / "semilinear.json", {"study": "semilinear"}) as done:
-        plan = [
-            (f"{key} seed={seed}", {"case": key, "seed": seed}, [key, str(seed)])
-            for seed in range(args.first, args.first + args.seeds)
-            for key in chosen
-        ]
-        kept = study(__file__, done, plan, args.workers)
-    print(summary(kept))
-
-
 if __name__ == "__main__":
-    main()
+    over_seeds(__file__, __doc__, "semilinear", CELLS, case, summary)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,10 +14,10 @@ from heatnets import streams, varying
 from heatnets.diffusions import Diffusion
 from heatnets.errors import InputError, Notes, choice, count, describe, numeric, positive
 from heatnets.frames import Backward, Frame, Framed, Growing, force, start
-from heatnets.function import Function, checked, jumps, many, probe
+from heatnets.function import Function, checked, probe
 from heatnets.precision import in_double
 from heatnets.processes import Brownian, Process, Varying
-from heatnets.reactions import Guessed, Nonlinear, Polynomial, Reacted
+from heatnets.reactions import Guessed, Nonlinear, Polynomial, Reacted, examine
 from heatnets.regions import Box, Region
 from heatnets.varying import Coefficients, varies
 from heatnets.walks import Stepped, Straight, Walk
@@ -27,7 +26,6 @@ _MOST_GROWTH = 100.0  # of |c| T
 _STIFF = 2.0  # how much further paths may go with half as many steps
 _EXPLODED = 1e6  # times the size of the region and of what paths scatter
 FEATURE_STEPS = 2  # of the paths that features follow where coefficients vary: they only shape the network
-_RESOLVED = 1e-2  # relative: what twice as many steps of a source's flow may change
 _PROBE_COORDINATES = 2**22  # 256 probe points up to d = 16,384, fewer beyond, 32 at least
 
 
@@ -273,7 +271,9 @@ class Problem:
         if self.source is not None:
             probe("source", self.source, (times, paths), "in the region and along the paths that leave it")
         if self.nonlinear is not None:
-            self._check_nonlinear(times, paths, s, y, far, initial[: 2 * n], rng)
+            u0 = start(self.initial, self.frame)
+            found = examine(self.nonlinear, self.initial, u0, self.horizon, (times, paths), (s, y, far), initial[: 2 * n], rng)
+            self.span, self.bent, self.flows = found
         if self.exact is not None:
             begin = probe("exact", self.exact, (np.full(n, self.horizon if self.backward else 0.0), x), "in the region")
             gap = np.max(np.abs(begin - initial[:n]))
@@ -282,44 +282,6 @@ class Problem:
                     f"`exact` at t = {self.horizon if self.backward else 0:g} differs from `{self.given}` by up to {gap:.2g}: errors measured against it will mislead."
                 )
         return not np.any(initial)
-
-    def _check_nonlinear(
-        self, t: np.ndarray, x: np.ndarray, s: np.ndarray, near: np.ndarray, far: np.ndarray, initial: np.ndarray, rng: Any
-    ) -> None:
-        """Refuse a source that is not finite near u0, or jumps as u changes; find out whether what it alone makes of u0 can be computed."""
-        assert self.nonlinear is not None
-        f, slopes = self.nonlinear.function, self.nonlinear.slopes
-        begun = _Begun(f, self.initial, slopes)
-        force = probe("source", Function(begun), (t, x), "at u = u0, in the region and along the paths that leave it")
-        wide = np.ptp(initial) + np.max(np.abs(initial)) + self.horizon * np.max(np.abs(force))
-        self.span = (float(np.min(initial) - wide), float(np.max(initial) + wide))
-        ends = [rng.uniform(*self.span, len(t)) for _ in range(2)]
-        given: list[tuple[np.ndarray, ...]] = [(u,) for u in ends]
-        if slopes:
-            du = many(Function(jax.grad(self.initial)), x)
-            given = [(u, 2 * factor * rng.permutation(du)) for u, factor in zip(ends, (1.0, -1.0), strict=True)]
-
-        def value(*moved: np.ndarray) -> np.ndarray:
-            return np.nan_to_num(many(f, t, x, *moved))[:, None]
-
-        if jumps(value, *given):
-            raise InputError(
-                "`source` jumps as u changes: where the solution crosses the jump the equation has no tangent, and nothing could be said of an answer. Smooth it over a width that you choose, "
-                "for example 0.5 * (1 + jnp.tanh((u - level) / width)) in place of a step."
-            )
-
-        def derivative(*moved: np.ndarray) -> np.ndarray:
-            return np.nan_to_num(many(Function(_ByValue(f)), t, x, *moved))[:, None]
-
-        self.bent = jumps(derivative, *given)
-        if not slopes:
-            centre = np.mean(near, axis=0)
-            places = np.concatenate([far, near, centre + rng.random((len(near), 1)) * (near - centre)])  # as rows are placed
-            u0 = start(self.initial, self.frame)
-            steps = self.nonlinear.flow_steps(self.dim)
-            few, more = (many(Function(Reacted(self.nonlinear, u0, k * steps)), np.tile(s, 3), places) for k in (1, 2))
-            size = np.max(np.abs(more))
-            self.flows = bool(np.isfinite(size) and np.max(np.abs(few - more)) <= _RESOLVED * size)
 
     def _check_varying(
         self, notes: Notes, s: np.ndarray, y: np.ndarray, far: np.ndarray, fraction: np.ndarray, noise: np.ndarray
@@ -400,26 +362,6 @@ class Problem:
         c = "given" if callable(self.reaction) else f"{self.reaction:g}" if self.reaction else ""
         more = (f", reaction={c}" if c else "") + (", terminal=given" if self.backward else "")
         return f"Problem(dim={self.dim}, horizon={self.horizon:g}, {self.process}, region={self.region}, source={source}{more})"
-
-
-class _ByValue(eqx.Module):
-    """(t, x, u, ...) ↦ ∂F/∂u."""
-
-    function: Function
-
-    def __call__(self, t: Any, x: Any, u: Any, *du: Any) -> Any:
-        return jax.grad(lambda v: self.function(t, x, v, *du))(u)
-
-
-class _Begun(eqx.Module):
-    """(t, x) ↦ F(t, x, u0(x), ∇u0(x))."""
-
-    function: Function
-    initial: Function
-    slopes: bool = eqx.field(static=True)
-
-    def __call__(self, t: Any, x: Any) -> Any:
-        return self.function(t, x, self.initial(x), *((jax.grad(self.initial)(x),) if self.slopes else ()))
 
 
 def _arguments(source: Any) -> tuple[str, ...]:

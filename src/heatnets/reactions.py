@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from heatnets.errors import InputError
 from heatnets.frames import Frame
-from heatnets.function import Function
+from heatnets.function import Function, jumps, many, probe
 
 _FLOW_STEPS = (
     4,
@@ -130,3 +131,82 @@ class Guessed(eqx.Module):
     def through(self, s: Scalar, y: Vector, v: Scalar, slope: Vector | None = None) -> Scalar:
         there = v if self.flow is None else self.flow.through(s, y, v)
         return self.nonlinear(s, y, there, jnp.zeros_like(y) if slope is None else slope)
+
+
+_RESOLVED = 1e-2  # relative: what twice as many steps of a source's flow may change
+
+
+class Examined(NamedTuple):
+    """What is known of a source: values of u between which it was looked at; whether it has kinks in u; whether what it alone makes of u0 can be computed."""
+
+    span: tuple[float, float]
+    bent: bool
+    flows: bool
+
+
+def examine(
+    nonlinear: Nonlinear,
+    initial: Function,
+    u0: Function,
+    horizon: float,
+    points: tuple[np.ndarray, np.ndarray],
+    paths: tuple[np.ndarray, np.ndarray, np.ndarray],
+    values: np.ndarray,
+    rng: np.random.Generator,
+) -> Examined:
+    """Refuse a source that is not finite near u0, or jumps as u changes.
+
+    `points` are the user's (t, x) where `initial` has the `values`; `paths` are plain times with the places where paths begin and end, and `u0` is the plain initial condition.
+    """
+    f, (t, x) = nonlinear.function, points
+    begun = Function(_Begun(f, initial, nonlinear.slopes))
+    force = probe("source", begun, (t, x), "at u = u0, in the region and along the paths that leave it")
+    wide = np.ptp(values) + np.max(np.abs(values)) + horizon * np.max(np.abs(force))
+    span = float(np.min(values) - wide), float(np.max(values) + wide)
+    ends = [rng.uniform(*span, len(t)) for _ in range(2)]
+    given: list[tuple[np.ndarray, ...]] = [(u,) for u in ends]
+    if nonlinear.slopes:
+        du = many(Function(jax.grad(initial)), x)
+        given = [(u, 2 * factor * rng.permutation(du)) for u, factor in zip(ends, (1.0, -1.0), strict=True)]
+
+    def jumping(function: Function) -> bool:
+        return jumps(lambda *moved: np.nan_to_num(many(function, t, x, *moved))[:, None], *given)
+
+    if jumping(f):
+        raise InputError(
+            "`source` jumps as u changes: where the solution crosses the jump the equation has no tangent, and nothing could be said of an answer. Smooth it over a width that you choose, "
+            "for example 0.5 * (1 + jnp.tanh((u - level) / width)) in place of a step."
+        )
+    return Examined(span, jumping(Function(_ByValue(f))), nonlinear.slopes or _flows(nonlinear, u0, *paths, rng))
+
+
+def _flows(
+    nonlinear: Nonlinear, u0: Function, s: np.ndarray, near: np.ndarray, far: np.ndarray, rng: np.random.Generator
+) -> bool:
+    """Whether the flow is finite, and twice as many steps change little."""
+    centre = np.mean(near, axis=0)
+    places = np.concatenate([far, near, centre + rng.random((len(near), 1)) * (near - centre)])  # as rows are placed
+    steps = nonlinear.flow_steps(near.shape[1])
+    few, more = (many(Function(Reacted(nonlinear, u0, k * steps)), np.tile(s, 3), places) for k in (1, 2))
+    size = np.max(np.abs(more))
+    return bool(np.isfinite(size) and np.max(np.abs(few - more)) <= _RESOLVED * size)
+
+
+class _ByValue(eqx.Module):
+    """(t, x, u, ...) ↦ ∂F/∂u."""
+
+    function: Function
+
+    def __call__(self, t: Any, x: Any, u: Any, *du: Any) -> Any:
+        return jax.grad(lambda v: self.function(t, x, v, *du))(u)
+
+
+class _Begun(eqx.Module):
+    """(t, x) ↦ F(t, x, u0(x), ∇u0(x))."""
+
+    function: Function
+    initial: Function
+    slopes: bool = eqx.field(static=True)
+
+    def __call__(self, t: Any, x: Any) -> Any:
+        return self.function(t, x, self.initial(x), *((jax.grad(self.initial)(x),) if self.slopes else ()))
