@@ -13,13 +13,13 @@ import heatnets as hn
 
 ROOT = Path(hn.__file__).parent
 ORDER = [
-    "errors", "precision", "streams", "clock",
+    "errors", "precision", "streams", "clock", "storage", "archives", "formulas",
     "tiles", "function", "regions", "diffusions", "derivatives", "frames", "processes", "varying", "walks", "reactions", "problem",
-    "operators",
+    "identity", "operators",
     "directions", "features", "collocation",
     "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "slopes", "explain",
     "settings", "sums", "tables", "newton", "tangents", "remainder", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",
-    "problems", "plots", "storage", "report", "reproduce", "cli", "__main__",
+    "problems", "problem_files", "results", "plots", "report", "reproduce", "cli", "__main__",
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from heatnets import storage
-from heatnets.errors import InputError
+from heatnets.errors import FileError, InputError
 
 HEADER = {"result": "table-2", "scale": "quick"}
 
@@ -86,7 +86,7 @@ def test_two_runs_do_not_write_one_ledger(tmp_path):
     path = tmp_path / "table-2.json"
     with (
         storage.ledger(path, HEADER),
-        pytest.raises(InputError, match="another run is writing"),
+        pytest.raises(FileError, match="another run is writing"),
         storage.ledger(path, HEADER),
     ):
         pass

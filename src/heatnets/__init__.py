@@ -30,6 +30,9 @@ _HOME = {
     "solve": "solving",
     "paper": "solving",
     "Solution": "solution",
+    "load": "results",
+    "info": "results",
+    "read": "problem_files",
     "Certificate": "certificate",
     "RegionError": "certificate",
     "Explanation": "explain",
@@ -39,6 +42,7 @@ _HOME = {
     "random_points": "accuracy",
     "exact_values": "accuracy",
     "exact_gradient": "accuracy",
+    "FileError": "errors",
     "HeatnetsError": "errors",
     "HeatnetsWarning": "errors",
     "InputError": "errors",
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
     from heatnets.diffusions import Factor as Factor
     from heatnets.diffusions import LowRank as LowRank
     from heatnets.directions import Design as Design
+    from heatnets.errors import FileError as FileError
     from heatnets.errors import HeatnetsError as HeatnetsError
     from heatnets.errors import HeatnetsWarning as HeatnetsWarning
     from heatnets.errors import InputError as InputError
@@ -76,11 +81,14 @@ if TYPE_CHECKING:
     from heatnets.function import Function as Function
     from heatnets.problem import Problem as Problem
     from heatnets.processes import GeometricBrownian as GeometricBrownian
+    from heatnets.problem_files import read as read
     from heatnets.processes import OrnsteinUhlenbeck as OrnsteinUhlenbeck
     from heatnets.regions import Box as Box
     from heatnets.regions import Normal as Normal
     from heatnets.regions import Point as Point
     from heatnets.regions import Region as Region
+    from heatnets.results import info as info
+    from heatnets.results import load as load
     from heatnets.solution import Solution as Solution
     from heatnets.solving import paper as paper
     from heatnets.solving import solve as solve

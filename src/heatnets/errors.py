@@ -5,6 +5,7 @@ A message names the argument, what was wanted, what came, and what to do about i
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 import operator
@@ -31,6 +32,10 @@ class ResourceError(HeatnetsError, MemoryError):
     """What was asked for does not fit into the memory that was allowed."""
 
 
+class FileError(HeatnetsError, OSError):
+    """A file cannot be written, is being written by another run, or is not what its name promises."""
+
+
 class HeatnetsWarning(UserWarning):
     """Something a user should know, and `stats["warnings"]` keeps."""
 
@@ -45,6 +50,13 @@ class Notes:
         if text not in self.texts:
             self.texts.append(text)
             warnings.warn(text, HeatnetsWarning, stacklevel=stacklevel + 1)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Words that follow an unknown name: the known one that it may be a slip of, or all of them."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name[:40], options, 1, 0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(options)}."
 
 
 def describe(value: Any) -> str:

@@ -13,8 +13,8 @@ axis on every array; only `tiles` knows about that axis. Both families move u0 a
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import equinox as eqx
@@ -164,6 +164,32 @@ class Pair(Feature):
     @property
     def start(self) -> Scalar:
         return self.one.start
+
+
+_STORED = {kind.__name__: kind for kind in (MovedInitial, ReactedInitial, MovedSource, KernelSource)}
+
+
+def packed(block: Feature) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """A block as words and arrays, to be stored."""
+    one = block.one if isinstance(block, Pair) else block
+    names = [field.name for field in fields(one)]
+    arrays = {name: np.asarray(getattr(one, name)) for name in names}
+    return {"feature": type(one).__name__, "pairs": isinstance(block, Pair)}, arrays
+
+
+def unpacked(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray], steps: tuple[int, ...], dim: int) -> Feature:
+    """A block from what was stored; `steps` are those of the paths that its features follow."""
+    kind = _STORED.get(words.get("feature", ""))
+    names = [] if kind is None else [field.name for field in fields(kind)]
+    if kind is None or set(arrays) != set(names):
+        raise InputError(f"features of the kind {describe(words.get('feature'))} with {sorted(arrays)} are not known to this version.")
+    count = len(arrays[names[-1]])
+    for name, array in arrays.items():
+        long = name in ("direction", "center")
+        if array.shape != ((count, *(steps if name == "direction" else ()), dim) if long else (count,)):
+            raise InputError(f"`{name}` of the features has shape {array.shape}, which does not fit {count} features in {dim} dimensions.")
+    one: Any = kind(*(jnp.asarray(arrays[name]) for name in names))
+    return Pair(one) if words.get("pairs") else one
 
 
 @dataclass(frozen=True)

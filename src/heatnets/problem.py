@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -70,6 +70,7 @@ class Problem:
     flows: bool  # whether that can be computed: F is not stiff, and u0 does not blow up
     span: tuple[float, float]  # of values of u that are looked at, there
     bent: bool  # whether F has kinks in u
+    smoothly: bool = False  # of `plain`, there: guessed without them
     diffusion: Any  # as given
     region: Region
     exact: Function | None
@@ -82,6 +83,7 @@ class Problem:
     frame: Frame  # from the user's times, places and values to those of `plain`
     scatter: Diffusion  # A of `plain`
     warnings: tuple[str, ...]
+    origin: Mapping[str, Any] | None  # the text or the name it can be made from again, where there is one
 
     @in_double
     def __init__(
@@ -160,7 +162,7 @@ class Problem:
         self.span, self.bent = (0.0, 0.0), False
         self.exact = None if exact is None else checked("exact", exact, ("t", "x"), self.dim, notes)
         self.starts_at_zero = self._probe(notes)
-        self.warnings = tuple(notes.texts)
+        self.warnings, self.origin = tuple(notes.texts), None
         self._done = True
 
     @cached_property
@@ -176,7 +178,7 @@ class Problem:
             "diffusion": self.scatter,
             "region": self.framed(self.region), "given": self.given, "exact": None, "process": Brownian(self.scatter), "reaction": 0.0, "backward": False,
             "varying": self.varying, "steps": self.steps,
-            "frame": Frame(), "scatter": self.scatter, "starts_at_zero": self.starts_at_zero, "warnings": self.warnings,
+            "frame": Frame(), "scatter": self.scatter, "starts_at_zero": self.starts_at_zero, "warnings": self.warnings, "origin": None,
             "_outside": self.frame, "_done": True,
         }  # fmt: skip
         with_values.__dict__.update(fields)
@@ -199,12 +201,12 @@ class Problem:
         """The same where the source has kinks in u: those would be the guess's, too, while the solution has none."""
         assert self.nonlinear is not None
         if self.nonlinear.slopes:
-            return self.but(source=None, reacted=None)
+            return self.but(source=None, reacted=None, smoothly=True)
         smooth = Function(Polynomial(self.nonlinear.function, *map(np.asarray, self.span)))
-        return self.guessed(Nonlinear(smooth, self.nonlinear.frame, False))
+        return self.guessed(Nonlinear(smooth, self.nonlinear.frame, False)).but(smoothly=True)
 
     def but(self, **fields: Any) -> Problem:
-        """The same plain problem with other parts, unchecked."""
+        """The same problem with other parts, unchecked."""
         other = object.__new__(Problem)
         cached = ("walk", "feature_walk", "plain")
         other.__dict__.update({k: v for k, v in self.__dict__.items() if k not in cached} | fields)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,14 +14,15 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets import certificate, slopes, smoothness, streams, sums, tangents
+from heatnets import __version__, archives, certificate, slopes, smoothness, storage, streams, sums, tangents
 from heatnets.assembly import forcing, initial_values, powers, value_rows
 from heatnets.certificate import Asked, Certificate, RegionError
 from heatnets.error_equation import Network
 from heatnets.errors import InputError, NumericalError, count, fraction, positive
 from heatnets.explain import Explanation, explain
-from heatnets.features import Feature, KernelSource, MovedSource
+from heatnets.features import Feature, KernelSource, MovedSource, packed
 from heatnets.function import place
+from heatnets.identity import fingerprint
 from heatnets.operators import Equation, equation, on_device
 from heatnets.precision import EPS, in_double
 from heatnets.problem import Problem
@@ -39,6 +41,15 @@ class Seen(NamedTuple):
     slope: np.ndarray  # (n, dim) or (n, 1)
     rate: np.ndarray  # (n,)
     single: bool
+
+
+def _plain_words(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain_words(v) for k, v in value.items()}
+    if isinstance(value, tuple | list | np.ndarray):
+        return [_plain_words(v) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _forced(data: tuple[Any, tangents.Fit], s: Array, y: Array) -> Array:
@@ -298,6 +309,33 @@ class Solution:
         found = explain(self._plain, network, terms, float(seen.s[0]), seen.y[0], samples, streams.check_seed(seed))
         passed = np.abs(seen.t[0] - self.problem.frame.clock_back(seen.s[0] - found.lags))
         return found.seen(float(seen.t[0]), seen.x[0], passed, float(seen.amplitude[0]))
+
+    def save(self, path: str | Path) -> Path:
+        """Write this solution to one file: weights, drawn directions, `stats`, and what tells its problem; never code.
+
+        `hn.load(path)` gives it back, values equal to the last bit on the same machine. Functions are not stored: where the problem was not a named one or a TOML
+        file, say it again, `hn.load(path, problem)`. The file is whole or not there.
+
+        >>> import tempfile, heatnets as hn
+        >>> from pathlib import Path
+        >>> u = hn.solve(hn.problems.get("oscillating", dim=5), features=(16, 16))
+        >>> again = hn.load(u.save(Path(tempfile.mkdtemp()) / "oscillating.heatnets"))
+        >>> bool(again(0.3, [0.1] * 5) == u(0.3, [0.1] * 5))
+        True
+        """
+        target = Path(path)
+        storage.require_folder(target)
+        blocks, arrays = [], dict[str, np.ndarray]()
+        for i, (block, _) in enumerate(self._blocks):
+            words, parts = packed(block)
+            blocks.append(words)
+            arrays |= {f"block {i} {name}": array for name, array in parts.items()}
+        arrays |= {f"weights {i}": w for i, w in enumerate(self.weights)}
+        manifest = {
+            "heatnets": __version__, "jax": jax.__version__, "origin": _plain_words(self.problem.origin), "problem": repr(self.problem), "fingerprint": fingerprint(self.problem),
+            "guessed": "smoothly" if self._plain.smoothly else "", "blocks": blocks, "stats": _plain_words(self.stats),
+        }  # fmt: skip
+        return archives.write(target, "result", manifest, arrays)
 
     @cached_property
     def _smooth(self) -> bool:

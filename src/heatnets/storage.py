@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from heatnets.errors import InputError
+from heatnets.errors import FileError, InputError
 
 SCHEMA = 1
 
@@ -20,7 +20,10 @@ _unfinished: set[str] = set()
 def write(path: Path, content: str | bytes) -> Path:
     """Write a file so that a reader, or a crash at any moment, finds the old one or the new one."""
     data = content.encode() if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise _unwritten(path, error) from error
     _unfinished.add(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -29,13 +32,31 @@ def write(path: Path, content: str | bytes) -> Path:
             os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+        if isinstance(error, OSError):
+            raise _unwritten(path, error) from error
         raise
     finally:
         _unfinished.discard(name)
     return path
+
+
+def _unwritten(path: Path, error: OSError) -> FileError:
+    before = " The file that was there is as it was." if path.exists() else ""
+    return FileError(f"{path} cannot be written: {error.strerror or error}.{before} Free some space, or name another place.")
+
+
+def require_folder(path: Path) -> None:
+    """Refuse, before any work, a place where no file can be written."""
+    folder = path.parent
+    if path.is_dir():
+        raise FileError(f"{path} is a folder; name a file in it.")
+    if not folder.is_dir():
+        raise FileError(f"{path} cannot be written: there is no folder {folder}. Make it, or name another place.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise FileError(f"{path} cannot be written: the folder {folder} is read-only. Name another place.")
 
 
 def abandon() -> None:
@@ -103,16 +124,29 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def ledger(path: Path, header: dict[str, Any]) -> Iterator[Ledger]:
-    """A ledger that no other process writes at the same time."""
+def alone(path: Path, remedy: str) -> Iterator[None]:
+    """Refuse to go on where another process writes the same file."""
     lock = path.with_name(f".{path.name}.lock")
-    with open(lock, "w") as file:
+    try:
+        file = open(lock, "w")
+    except OSError as error:
+        raise _unwritten(path, error) from error
+    with file:
         try:
             _lock(file)
         except OSError:
-            raise InputError(f"another run is writing {path}. Wait for it, or name another folder with --out.") from None
+            raise FileError(f"another run is writing {path}. Wait for it, or {remedy}.") from None
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def ledger(path: Path, header: dict[str, Any]) -> Iterator[Ledger]:
+    """A ledger that no other process writes at the same time."""
+    with alone(path, "name another folder with --out"):
         yield Ledger(path, header)
-        lock.unlink(missing_ok=True)
 
 
 def _lock(file: Any) -> None:
