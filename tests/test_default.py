@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 NONE = dict.fromkeys(
     ("tol", "seconds", "features", "directions", "antithetic", "time_degree", "rows", "collocation", "train_region", "enforce",
-     "mild_samples", "solver", "rcond", "initial_weight", "iteration"))  # fmt: skip
+     "mild_samples", "solver", "rcond", "initial_weight", "iteration", "checkpoint"))  # fmt: skip
 
 
 def growth(problem, **options):

@@ -18,7 +18,7 @@ ORDER = [
     "identity", "operators",
     "directions", "features", "collocation",
     "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "slopes", "explain",
-    "settings", "sums", "tables", "newton", "tangents", "remainder", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",
+    "settings", "checkpoints", "sums", "tables", "newton", "tangents", "remainder", "solution", "accuracy", "linear", "rounds", "judges", "refine", "mild", "solving",
     "problems", "problem_files", "results", "plots", "report", "reproduce", "cli", "__main__",
 ]  # fmt: skip
 

@@ -80,8 +80,8 @@ if TYPE_CHECKING:
     from heatnets.features import ImportanceFamily as ImportanceFamily
     from heatnets.function import Function as Function
     from heatnets.problem import Problem as Problem
-    from heatnets.processes import GeometricBrownian as GeometricBrownian
     from heatnets.problem_files import read as read
+    from heatnets.processes import GeometricBrownian as GeometricBrownian
     from heatnets.processes import OrnsteinUhlenbeck as OrnsteinUhlenbeck
     from heatnets.regions import Box as Box
     from heatnets.regions import Normal as Normal

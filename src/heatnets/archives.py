@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ from heatnets.storage import write as write_file
 
 SCHEMA = 1
 _HEADER = 2**24  # bytes that the names, shapes and the manifest may take
+
+
+def words(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(k): words(v) for k, v in value.items()}
+    if isinstance(value, tuple | list | np.ndarray):
+        return [words(v) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def write(path: Path, kind: str, manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
@@ -33,12 +43,22 @@ def read(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
     _look(path, kind)
     try:
-        with safe_open(path, framework="numpy") as file:  # type: ignore[no-untyped-call]
+        with safe_open(path, framework="numpy") as file:
             manifest = _manifest(path, kind, file.metadata() or {})
             if set(manifest["parts"]) != set(file.keys()):
                 raise _damaged(path, "its parts are not those of its manifest")
             arrays = {name: _part(path, name, known, file) for name, known in manifest["parts"].items()}
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError, MemoryError) as error:
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+        OverflowError,
+        MemoryError,
+    ) as error:
         if isinstance(error, FileError):
             raise
         raise _damaged(path, f"{error}"[:200] or type(error).__name__) from None
@@ -69,10 +89,16 @@ def _manifest(path: Path, kind: str, metadata: dict[str, str]) -> dict[str, Any]
     if _digest(text.encode()) != metadata.get("sha256"):
         raise _damaged(path, "the manifest does not match its SHA-256")
     manifest = json.loads(text)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("schema"), int) or not isinstance(manifest.get("parts"), dict):
+    if (
+        not isinstance(manifest, dict)
+        or not isinstance(manifest.get("schema"), int)
+        or not isinstance(manifest.get("parts"), dict)
+    ):
         raise _damaged(path, "the manifest is incomplete")
     if manifest["schema"] > SCHEMA:
-        raise FileError(f"{path} was written by a newer heatnets ({manifest.get('heatnets')}, schema {manifest['schema']}; known is {SCHEMA}). Update heatnets.")
+        raise FileError(
+            f"{path} was written by a newer heatnets ({manifest.get('heatnets')}, schema {manifest['schema']}; known is {SCHEMA}). Update heatnets."
+        )
     if manifest.get("kind") != kind:
         raise FileError(f"{path} is a heatnets {str(manifest.get('kind'))[:40]}, not a {kind}.")
     return manifest

@@ -17,6 +17,11 @@ class Clock:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {"compile": 0.0, "pilot": 0.0, "assembly": 0.0, "solve": 0.0}
 
+    def add(self, seconds: dict[str, float]) -> None:
+        """Seconds that an earlier run took."""
+        for phase, more in seconds.items():
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + more
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         compiling = 0.0

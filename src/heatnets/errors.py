@@ -28,6 +28,10 @@ class NumericalError(HeatnetsError, ArithmeticError):
     """The numbers went wrong: a value that is not finite, a factorisation that failed."""
 
 
+class NotFiniteError(NumericalError, InputError):
+    """A function of the user's is not finite where it is needed."""
+
+
 class ResourceError(HeatnetsError, MemoryError):
     """What was asked for does not fit into the memory that was allowed."""
 

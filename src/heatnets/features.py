@@ -182,12 +182,16 @@ def unpacked(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray], steps: 
     kind = _STORED.get(words.get("feature", ""))
     names = [] if kind is None else [field.name for field in fields(kind)]
     if kind is None or set(arrays) != set(names):
-        raise InputError(f"features of the kind {describe(words.get('feature'))} with {sorted(arrays)} are not known to this version.")
+        raise InputError(
+            f"features of the kind {describe(words.get('feature'))} with {sorted(arrays)} are not known to this version."
+        )
     count = len(arrays[names[-1]])
     for name, array in arrays.items():
         long = name in ("direction", "center")
         if array.shape != ((count, *(steps if name == "direction" else ()), dim) if long else (count,)):
-            raise InputError(f"`{name}` of the features has shape {array.shape}, which does not fit {count} features in {dim} dimensions.")
+            raise InputError(
+                f"`{name}` of the features has shape {array.shape}, which does not fit {count} features in {dim} dimensions."
+            )
     one: Any = kind(*(jnp.asarray(arrays[name]) for name in names))
     return Pair(one) if words.get("pairs") else one
 

@@ -39,11 +39,11 @@ class FormulaError(InputError):
 
 
 class Step(NamedTuple):
-    """One step of a formula in postfix order: takes `count` values from the stack and leaves one."""
+    """One step of a formula in postfix order: takes as many values from the stack and leaves one."""
 
     kind: str  # "number", "name", "index", "call", "power" or an operator
     value: Any
-    count: int = 0
+    takes: int = 0
 
 
 class Formula:
@@ -113,7 +113,9 @@ class _Parser:
     def expression(self, binding: int) -> float | None:
         self.depth += 1
         if self.depth > DEEPEST:
-            raise FormulaError(f"too deep: at most {DEEPEST} parentheses and signs inside each other", self.text, self.tokens[self.at][2])
+            raise FormulaError(
+                f"too deep: at most {DEEPEST} parentheses and signs inside each other", self.text, self.tokens[self.at][2]
+            )
         left = self.operand()
         while True:
             kind, value, position = self.tokens[self.at]
@@ -184,7 +186,11 @@ class _Parser:
         elif name in CONSTANTS and name not in self.known:
             return self.number(CONSTANTS[name], position)
         elif name not in self.known:
-            hint = "it is a function: write its argument in parentheses" if name in FUNCTIONS else nearest(name, (*self.known, *CONSTANTS, *FUNCTIONS))
+            hint = (
+                "it is a function: write its argument in parentheses"
+                if name in FUNCTIONS
+                else nearest(name, (*self.known, *CONSTANTS, *FUNCTIONS))
+            )
             raise FormulaError(f"unknown name {name[:40]!r}; {hint}", self.text, position)
         elif following == ("op", "["):
             self.at += 1
@@ -200,7 +206,11 @@ class _Parser:
 
     def call(self, name: str, position: int) -> None:
         if name not in FUNCTIONS:
-            hint = f"{name[:40]!r} is no function: is an operator missing?" if name in self.known else f"unknown function {name[:40]!r}; {nearest(name, FUNCTIONS)}"
+            hint = (
+                f"{name[:40]!r} is no function: is an operator missing?"
+                if name in self.known
+                else f"unknown function {name[:40]!r}; {nearest(name, FUNCTIONS)}"
+            )
             raise FormulaError(hint, self.text, position)
         self.at += 1
         count = 0
@@ -229,7 +239,13 @@ def _tokens(text: str) -> list[tuple[str, str, int]]:
         if match is None:
             at += len(text[at:]) - len(text[at:].lstrip())
             odd = text[at]
-            hint = f": write {_LOOKALIKES[odd]}" if odd in _LOOKALIKES else "" if odd.isascii() else f" (U+{ord(odd):04X}, which may look like another)"
+            hint = (
+                f": write {_LOOKALIKES[odd]}"
+                if odd in _LOOKALIKES
+                else ""
+                if odd.isascii()
+                else f" (U+{ord(odd):04X}, which may look like another)"
+            )
             raise FormulaError(f"{odd!r} has no meaning in a formula{hint}", text, at)
         kind = str(match.lastgroup)
         found.append((kind, match[kind], match.start(kind)))
@@ -254,8 +270,8 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
 def _evaluate(steps: tuple[Step, ...], names: Mapping[str, Any]) -> Any:
     """The value of a formula: arrays in, an array out."""
     functions, stack = _functions(), list[Any]()
-    for kind, value, count in steps:
-        given = [stack.pop() for _ in range(count)][::-1]
+    for kind, value, takes in steps:
+        given = [stack.pop() for _ in range(takes)][::-1]
         if kind == "number":
             stack.append(value)
         elif kind == "name":

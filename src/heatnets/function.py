@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets.errors import InputError, Notes, describe
+from heatnets.errors import InputError, NotFiniteError, Notes, describe
 from heatnets.precision import is_low, low_precision_constants
 
 _INDEX_CHECK = 1000  # up to this dimension functions are also called once outside a trace
@@ -197,7 +197,7 @@ def probe(name: str, function: Function, columns: tuple[np.ndarray, ...], where:
     values = many(function, *columns)
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
-        raise InputError(
+        raise NotFiniteError(
             f"`{name}` must be finite {where}; it was {values[bad[0]]} at {bad.size} of {values.size} probe points, "
             f"for example {place([c[bad[0]] for c in columns])}. The equation lives on all of R^d and its paths leave the region: "
             "make the function finite there, or choose a smaller region or horizon."

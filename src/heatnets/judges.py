@@ -25,6 +25,11 @@ class Grain(NamedTuple):
     judges: tuple[int, int] = (64, 7)
     last_judges: tuple[int, int] = (128, 3)  # rather more points: a small error may be larger in places
 
+    @classmethod
+    def of(cls, words: list[Any]) -> Grain:
+        """One that was kept."""
+        return cls(words[0], words[1], tuple(words[2]), tuple(words[3]))
+
 
 class Judges:
     """Points of the region and samples on paths from them, where fits are judged by the error equation."""

@@ -14,7 +14,7 @@ Where the source depends on u, its samples take u from the fit before: the paper
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,6 +24,7 @@ from jaxtyping import Array
 
 from heatnets import error_equation, intervals, least_squares, montecarlo, streams, tangents
 from heatnets.assembly import Points, value_rows
+from heatnets.checkpoints import Checkpoint
 from heatnets.clock import Clock
 from heatnets.collocation import PLACEMENTS, judged
 from heatnets.errors import Notes
@@ -32,8 +33,9 @@ from heatnets.function import Function
 from heatnets.operators import Equation, values_only
 from heatnets.problem import Problem
 from heatnets.reactions import Nonlinear
-from heatnets.refine import Ending, Round, kinds, network, no_time
+from heatnets.refine import Ending, kinds, network, no_time
 from heatnets.regions import Region
+from heatnets.rounds import Round
 from heatnets.settings import Growth
 from heatnets.solution import Solution
 from heatnets.tiles import Workshop, evaluate
@@ -59,8 +61,20 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     factor = np.broadcast_to(problem.amplitude(asked[0]), (_JUDGES,))  # from v to u
     halves = np.zeros((2, _JUDGES))  # two independent estimates of u there, from more samples in each round
     history: list[Round] = []
-    best: tuple[float, list[Feature], np.ndarray, bool | None, dict[str, Any]] | None = None
+    best: _Best | None = None
     size, rows, samples = _FEATURES, _ROWS, _Rows(problem, settings, shop)
+    checkpoint = Checkpoint(settings, problem, "mild rows")
+    kept = checkpoint.find()
+    if kept is not None:
+        state, arrays = kept
+        history.extend(map(Round.of, state["history"]))
+        size, rows, best, halves = state["size"], state["rows"], _Best.of(state["best"], arrays["best"]), arrays["halves"]
+        samples.restore(state["samples"], arrays["values"])
+        if forces is not None:
+            forces.take(data, _features(problem, settings, state["taken"])[0], arrays["weights"])
+        clock.add(state["clock"])
+        started = min(started, time.perf_counter() - history[-1].seconds)
+        shop.progress(f"goes on after {history[-1]}", 1, 1)
     while True:
         before, label, growth, new = dict(clock.seconds), f"round {len(history)}", 2 ** len(history), rows - samples.count
         with clock.phase("samples"):
@@ -108,8 +122,8 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             "residual_train": misfit / scale, "mild_noise": samples.noise / scale,
         }  # fmt: skip
         # The judges' noise hides small gains: larger rounds are taken unless they are clearly worse.
-        if best is None or error < 1.2 * best[0] or met:
-            best = error, blocks, weights, met, facts
+        if best is None or error < 1.2 * best.error or met:
+            best = _Best(error, size, weights, met, facts)
         if met:
             why = "the tolerance is met"
             break
@@ -125,12 +139,38 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
                 break
         if why:
             break
-        size, rows = wider * size, 2 * rows
-    error, blocks, weights, met, facts = best
+        taken, size, rows = size, wider * size, 2 * rows
+        words = {
+            "history": history, "size": size, "rows": rows, "taken": taken, "best": best.words, "samples": samples.words, "clock": clock.seconds,
+        }  # fmt: skip
+        checkpoint.keep(words, {"best": best.weights, "weights": weights, "halves": halves, "values": samples.values})
+    error, size, weights, met, facts = best
+    blocks = _features(problem, settings, size)[0]
     return network(problem, settings, shop, notes, clock, history, error, data, blocks, weights, Ending(why, met), {
         **facts, "collocation": "uniform", "time_degree": 0, "enforce": "mild", "solver": "near", "rcond": None, "condition": None,
         "residual_held_out": None, "laplacian": {}, "laplacian_skipped": {}, "iterations": (),
     })  # fmt: skip
+
+
+class _Best(NamedTuple):
+    """The best fit so far."""
+
+    error: float
+    size: int  # features of each design and kind
+    weights: np.ndarray
+    met: bool | None
+    facts: dict[str, Any]
+
+    @property
+    def words(self) -> list[Any]:
+        """All but the weights, to be kept."""
+        return [self.error, self.size, self.met, self.facts]
+
+    @classmethod
+    def of(cls, words: list[Any], weights: np.ndarray) -> _Best:
+        """One that was kept."""
+        error, size, met, facts = words
+        return cls(error, size, weights, met, {**facts, "features": tuple(facts["features"]), "rows": tuple(facts["rows"])})
 
 
 class _AtFit(eqx.Module):
@@ -182,6 +222,7 @@ class _Rows:
         self._problem, self._settings, self._shop = problem, settings, shop
         self.points: Points = (np.zeros(0), np.zeros((0, problem.dim)))
         self.values, self._variance = np.zeros(0), 0.0
+        self._taken: list[tuple[int, str]] = []  # how many rows there were after each extension, and its label
 
     @property
     def count(self) -> int:
@@ -192,12 +233,29 @@ class _Rows:
         """The root mean square standard error of the samples."""
         return float(np.sqrt(self._variance))
 
+    @property
+    def words(self) -> dict[str, Any]:
+        """All but the values, to be kept."""
+        return {"taken": self._taken, "variance": self._variance}
+
+    def restore(self, words: dict[str, Any], values: np.ndarray) -> None:
+        """The samples that an earlier run kept, and their points again."""
+        for rows, label in words["taken"]:
+            self._place(rows, label)
+        self.values, self._variance = values, words["variance"]
+
+    def _place(self, rows: int, label: str) -> Points:
+        """Points up to as many rows; those that are new."""
+        have = len(self.points[0])
+        more = _points(self._problem, self._settings.train_region, rows - have, self._settings.seed, f"mild rows {label}", True)
+        self.points = (np.concatenate([self.points[0], more[0]]), np.concatenate([self.points[1], more[1]]))
+        self._taken.append((rows, label))
+        return more
+
     def extend(self, rows: int, label: str) -> None:
         """As many rows in all."""
-        have, seed = self.count, self._settings.seed
-        more = _points(self._problem, self._settings.train_region, rows - have, seed, f"mild rows {label}", True)
-        values, noise, _ = _samples(_unforced(self._problem), more, 1, seed, self._shop, label)
-        self.points = (np.concatenate([self.points[0], more[0]]), np.concatenate([self.points[1], more[1]]))
+        have, more = self.count, self._place(rows, label)
+        values, noise, _ = _samples(_unforced(self._problem), more, 1, self._settings.seed, self._shop, label)
         self.values = np.concatenate([self.values, values])
         self._variance = (have * self._variance + (rows - have) * noise**2) / rows
 

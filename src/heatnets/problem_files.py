@@ -10,6 +10,7 @@ import tomllib
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +30,22 @@ from heatnets.solving import solve
 
 LARGEST = 2**18  # bytes of a TOML file
 _DATA = ("initial", "terminal", "source", "exact")
-_KEYS = (*_DATA, "dim", "horizon", "diffusion", "drift", "reaction", "form", "steps", "region", "process", "problem", "parameters", "solve", "certify")
+_KEYS = (
+    *_DATA,
+    "dim",
+    "horizon",
+    "diffusion",
+    "drift",
+    "reaction",
+    "form",
+    "steps",
+    "region",
+    "process",
+    "problem",
+    "parameters",
+    "solve",
+    "certify",
+)
 _CERTIFY = ("t", "x", "samples", "confidence", "halfwidth", "seed")
 _PROCESSES: dict[str, type[Process]] = {"geometric_brownian": GeometricBrownian, "ornstein_uhlenbeck": OrnsteinUhlenbeck}
 _LEFT_OUT = ("problem", "progress", "device")  # of the keywords of hn.solve: not for a file
@@ -78,7 +94,9 @@ def read(path: str | Path) -> Statement:
     try:
         return from_toml(raw.decode(), str(file))
     except UnicodeDecodeError:
-        raise InputError(f"{file} is not text in UTF-8. A problem is a TOML file, or a Python file whose name ends with .py.") from None
+        raise InputError(
+            f"{file} is not text in UTF-8. A problem is a TOML file, or a Python file whose name ends with .py."
+        ) from None
 
 
 class _Complaints:
@@ -89,7 +107,10 @@ class _Complaints:
 
     def add(self, key: str, words: str) -> None:
         last = key.rsplit(".", 1)[-1]
-        line = next((n for n, line in enumerate(self.text.splitlines(), 1) if re.match(rf"\s*\[*\s*{re.escape(last)}\s*[=.\]]", line)), None)
+        line = next(
+            (n for n, line in enumerate(self.text.splitlines(), 1) if re.match(rf"\s*\[*\s*{re.escape(last)}\s*[=.\]]", line)),
+            None,
+        )
         self.found.append(f"{f'line {line}' if line else 'whole file'}: {words}")
 
     def about(self, key: str, make: Callable[[], Any]) -> Any:
@@ -225,7 +246,9 @@ class _Reader:
         """A formula as a function; a source is one of as many of t, x, u, du as it names."""
 
         def make() -> Function:
-            formula = Formula(str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value, arguments, self.names)
+            formula = Formula(
+                str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value, arguments, self.names
+            )
             used = arguments
             if len(arguments) > 2:
                 used = arguments[: 4 if "du" in formula.names else 3 if "u" in formula.names else 2]
@@ -250,7 +273,9 @@ class _Reader:
         def make() -> Region:
             kinds = ("box", "point", "normal")
             if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in kinds:
-                raise InputError(f"write region = {{ box = [-1, 1] }}, {{ point = 0 }} or {{ normal = {{ mean = 0, std = 1 }} }}; got {describe(value)}.")
+                raise InputError(
+                    f"write region = {{ box = [-1, 1] }}, {{ point = 0 }} or {{ normal = {{ mean = 0, std = 1 }} }}; got {describe(value)}."
+                )
             ((kind, given),) = value.items()
             if kind == "point":
                 return Point(self.place(given))
@@ -259,7 +284,9 @@ class _Reader:
                     raise InputError(f"write normal = {{ mean = 0, std = 1 }}; got {describe(given)}.")
                 return Normal(**{k: self.constant(v) for k, v in given.items()})
             if not isinstance(given, list) or len(given) != 2:
-                raise InputError(f"write box = [low, high], each one number, a list of {self.dim} or a formula; got {describe(given)}.")
+                raise InputError(
+                    f"write box = [low, high], each one number, a list of {self.dim} or a formula; got {describe(given)}."
+                )
             return Box(*(self.constant(bound) for bound in given))
 
         return self.wrong.about("region", make)
@@ -274,7 +301,9 @@ class _Reader:
     def process(self, value: Any) -> Process | None:
         def make() -> Process:
             if not isinstance(value, dict) or len(value) != 1 or not isinstance(next(iter(value.values())), dict):
-                raise InputError(f"write [process.geometric_brownian] or [process.ornstein_uhlenbeck], and its parameters below; got {describe(value)}.")
+                raise InputError(
+                    f"write [process.geometric_brownian] or [process.ornstein_uhlenbeck], and its parameters below; got {describe(value)}."
+                )
             ((kind, given),) = value.items()
             if kind not in _PROCESSES:
                 raise InputError(f"unknown process {kind!r}; {nearest(kind, _PROCESSES)}")
@@ -293,7 +322,7 @@ def _options(table: Mapping[str, Any], problem: Problem | None, wrong: _Complain
     found = {}
     for key, value in table.items():
         if key == "memory" and isinstance(value, str):
-            value = wrong.about("memory", lambda v=value: size_in_bytes(v))
+            value = wrong.about("memory", partial(size_in_bytes, value))
         elif key == "train_region":
             reader = _Reader(1, 1.0, wrong)
             value = reader.region(value)
@@ -329,9 +358,9 @@ def _points(content: Mapping[str, Any], problem: Problem | None, wrong: _Complai
         if problem is None:
             continue
         reader = _Reader(problem.dim, problem.horizon, wrong)
-        x = wrong.about("x", lambda t=table, r=reader: r.place(t.get("x", 0.0)))
-        t = wrong.about("t", lambda t=table, r=reader: r.constant(t.get("t", 0.0 if problem.backward else problem.horizon)))
-        if x is not None and t is not None and wrong.about("certify", lambda t=t, x=x: problem.points(t, x)) is not None:
+        x = wrong.about("x", partial(reader.place, table.get("x", 0.0)))
+        t = wrong.about("t", partial(reader.constant, table.get("t", 0.0 if problem.backward else problem.horizon)))
+        if x is not None and t is not None and wrong.about("certify", partial(problem.points, t, x)) is not None:
             found.append(Wanted(t, x, {k: v for k, v in table.items() if k in _CERTIFY and k not in ("t", "x")}))
     return found
 
@@ -374,4 +403,3 @@ def _line(file: Path, error: BaseException) -> str:
         return f"{file}:{error.lineno}"
     numbers = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
     return f"{file}:{numbers[-1]}" if numbers else str(file)
-

@@ -18,6 +18,7 @@ import numpy as np
 
 from heatnets import least_squares, newton, streams
 from heatnets.assembly import Points
+from heatnets.checkpoints import Checkpoint
 from heatnets.clock import Clock
 from heatnets.collocation import PLACEMENTS
 from heatnets.errors import Notes, NumericalError
@@ -25,6 +26,7 @@ from heatnets.features import Feature
 from heatnets.judges import Grain, Judges, root_mean_square
 from heatnets.operators import Equation, equation
 from heatnets.problem import Problem
+from heatnets.rounds import Course, Fit, Round
 from heatnets.settings import Growth
 from heatnets.solution import Solution
 from heatnets.tables import Table
@@ -35,39 +37,9 @@ DEGREES = (0, 1, 3)  # of the weights in time
 _ROWS_PER_FEATURE = 8  # two per column at the highest degree
 _ON_DEVICE = 2**24  # entries from which a system is factored on a GPU: below, compiling for its shape takes longer than LAPACK
 _RESOLVED = 1e-11  # an estimated error that no user can tell from rounding: growing stops
-_STALLED = 0.8  # a round that leaves more than this part of the error, three times in a row, ends the growth
 
 
 _SMALL = Grain(4, 64, (16, 7), (32, 3))  # a sixteenth of the work: for data whose derivatives take milliseconds
-
-
-class Round(NamedTuple):
-    """One round of the growth, as kept in `stats["history"]`."""
-
-    features: tuple[int, int]
-    rows: int
-    time_degree: int
-    make: str  # which designs grew into this round
-    estimated_error: float
-    seconds: float  # since the start
-
-    def __str__(self) -> str:
-        return (
-            f"{self.features[0]} + {self.features[1]} features ({self.make}), {self.rows} rows, degree {self.time_degree} in time: "
-            f"estimated error {self.estimated_error:.1e}, {self.seconds:.1f} s"
-        )
-
-
-class Fit(NamedTuple):
-    """Weights of some columns of the dictionary, and the error they are estimated to leave."""
-
-    features: int  # of the dictionary at that time
-    rows: int
-    degree: int
-    solved: least_squares.Fit
-    error: float  # relative, one standard error added
-    trained: float  # root mean square misfit of the rows, relative to the source (to u/T where there is none)
-    judged: float  # the same of the judges' rows
 
 
 def kinds(problem: Problem) -> list[int]:
@@ -185,6 +157,13 @@ class Dictionary:
         self.judges.table.linearise(weights, degree)
         newton.check(self.rows)
 
+    def grow_again(self, course: Course) -> None:
+        """All rounds of an earlier run, without their solves."""
+        for k, growing in enumerate(course.makes):
+            self.grow(growing, f"round {k} again")
+        self.begin(course.fit)
+        self.iterations = course.iterations
+
     def settle(self, fit: Fit) -> Fit:
         """The fit that is left as it is by its own tangent, where the source depends on u."""
         if self.problem.nonlinear is None:
@@ -207,36 +186,47 @@ class Dictionary:
 def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> Solution:
     """Rounds of growth until the estimated error is met, no longer falls, or the budget is spent."""
     started, clock = time.perf_counter(), Clock()
+    checkpoint = Checkpoint(settings, problem, "equation rows")
+    kept = checkpoint.find()
     with clock.phase("pilot"):
         data, skipped = equation(problem, settings.seed)
-        grain = _grain(problem, settings, data, shop, notes)
+        grain = _grain(problem, settings, data, shop, notes) if kept is None else Grain.of(kept[0]["grain"])
         dictionary = Dictionary(problem, settings, data, shop, grain)
     growing = [d.name for d in dictionary.designs]
     shop.require(dictionary.bytes(growing), "the first round", "")
-    best: Fit | None = None
-    history: list[Round] = []
-    stalled = 0
+    course = Course() if kept is None else Course.of(*kept)
     referee = None if settings.tol is None else Referee(problem, data, shop, settings, grain)
-    while True:
-        label, entries, before = f"round {len(history)}", dictionary.entries(growing), dict(clock.seconds)
+    if kept is not None:
+        started = min(started, time.perf_counter() - course.history[-1].seconds)
         with clock.phase("assembly"):
-            dictionary.grow(growing, label)
-        with clock.phase("solve"):
-            everything = np.arange(len(dictionary.kind))
-            dictionary.begin(best)
-            fit = min((dictionary.solve(everything, k) for k in dictionary.degrees), key=lambda f: f.error)
-            fit = dictionary.settle(fit)
-        elapsed = time.perf_counter() - started
-        history.append(
-            Round(dictionary.counts, len(dictionary.rows.points[0]), fit.degree, " + ".join(growing), fit.error, elapsed)
-        )
-        shop.progress(f"{label}: {history[-1]}", 1, 1)
-        stalled = stalled + 1 if best is not None and fit.error > _STALLED * best.error else 0
-        best = fit if best is None or fit.error < best.error else best
+            dictionary.grow_again(course)
+        clock.add(course.clock)
+        if referee is not None:
+            referee.restore(course.referee)
+        shop.progress(f"goes on after {course.history[-1]}", 1, 1)
+    while True:
+        if kept is None:
+            label, entries, before = f"round {len(course.history)}", dictionary.entries(growing), dict(clock.seconds)
+            with clock.phase("assembly"):
+                dictionary.grow(growing, label)
+            with clock.phase("solve"):
+                everything = np.arange(len(dictionary.kind))
+                dictionary.begin(course.best)
+                fit = min((dictionary.solve(everything, k) for k in dictionary.degrees), key=lambda f: f.error)
+                fit = dictionary.settle(fit)
+            elapsed = time.perf_counter() - started
+            made = Round(dictionary.counts, len(dictionary.rows.points[0]), fit.degree, " + ".join(growing), fit.error, elapsed)
+            shop.progress(f"{label}: {made}", 1, 1)
+            spent = {phase: clock.seconds[phase] - before.get(phase, 0.0) for phase in ("assembly", "solve")}
+            course.take(fit, made, growing, entries, spent, clock.seconds)
+            course.iterations, course.referee = dictionary.iterations, referee and [referee.target, *referee.known]
+            checkpoint.keep({"grain": grain, **course.words}, course.arrays)
+        kept, best, growing = None, course.best, course.makes[-1]
+        assert best is not None
         if best.error <= _RESOLVED:
             why = "the estimated error is at rounding"
             break
-        if stalled == 3:
+        if course.stalled == 3:
             why = "three rounds brought no gain"
             break
         if referee is not None and best.error <= referee.target:
@@ -244,12 +234,11 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
                 if referee.met(dictionary, best):
                     why = "the tolerance is met"
                     break
-        spent = {phase: clock.seconds[phase] - before.get(phase, 0.0) for phase in ("assembly", "solve")}
 
-        def late(make: list[str], entries: int = entries, spent: dict[str, float] = spent) -> str:
+        def late(make: list[str]) -> str:
             """Words if a round that doubles `make` would not end in time: cost goes with the entries, and with the cube of the columns."""
             growth = sum(dictionary.planned(make)[0].values()) / sum(dictionary.sizes.values())
-            needed = spent["assembly"] * dictionary.entries(make) / entries + spent["solve"] * growth**3
+            needed = course.spent["assembly"] * dictionary.entries(make) / course.entries + course.spent["solve"] * growth**3
             return no_time(needed, time.perf_counter() - started, settings.seconds)
 
         if why := late(growing[:1]):
@@ -262,7 +251,6 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             why = "the next round would not fit into `memory`"
             notes.warn(f"growth ended at {sum(dictionary.counts)} features: {why}", 5)
             break
-    assert best is not None
     with clock.phase("check"):
         # The judges chose the best of many fits, so that their verdict on it flatters: others have the last word.
         others = Judges(problem, data, shop, settings.seed, "last judges", grain.last_judges, grain.strip)
@@ -274,7 +262,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             newton.check_tangent(others.table, error, problem)
         best = best._replace(error=error, judged=judged)
         met = None if referee is None else referee.met(dictionary, best)
-    return _network(problem, settings, dictionary, best, history, clock, skipped, shop, notes, Ending(why, met))
+    return _network(problem, settings, dictionary, best, course.history, clock, skipped, shop, notes, Ending(why, met))
 
 
 class Ending(NamedTuple):
@@ -300,6 +288,11 @@ class Referee:
         points, samples = grain.last_judges
         self.judges = Judges(problem, data, shop, settings.seed, "referee", (2 * points, samples + 1), grain.strip)
         self.known: tuple[int, bool] = (0, False)
+
+    def restore(self, kept: Any) -> None:
+        """As it was after the last round of an earlier run."""
+        self.target, *known = kept
+        self.known = known[0], known[1]
 
     def met(self, dictionary: Dictionary, fit: Fit) -> bool:
         if self.known[0] != fit.features:

@@ -32,6 +32,10 @@ class Region(abc.ABC):
         """Times and places of points x of the region when a fraction of the time has passed."""
         return horizon * fraction, x
 
+    def contains(self, x: np.ndarray) -> np.ndarray:
+        """Which of the points x (n, dim) it covers; values elsewhere are extrapolated. All of them, for a region that does not say."""
+        return np.ones(len(x), bool)
+
     @property
     @abc.abstractmethod
     def centre(self) -> np.ndarray:
@@ -72,6 +76,10 @@ class Box(Region):
     def positive(self) -> bool:
         return bool(np.all(self.low > 0))
 
+    def contains(self, x: np.ndarray) -> np.ndarray:
+        slack = 1e-9 * (self.high - self.low)
+        return np.all((x >= self.low - slack) & (x <= self.high + slack), axis=1)
+
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         return self.low + (self.high - self.low) * rng.random((count, dim))
 
@@ -99,6 +107,9 @@ class Point(Region):
     def positive(self) -> bool:
         return bool(np.all(self.x > 0))
 
+    def contains(self, x: np.ndarray) -> np.ndarray:
+        return np.all(np.isclose(x, self.x, rtol=1e-9, atol=1e-9), axis=1)
+
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         return np.tile(self.x, (count, 1))
 
@@ -125,6 +136,11 @@ class Normal(Region):
     @property
     def centre(self) -> np.ndarray:
         return self.mean
+
+    def contains(self, x: np.ndarray) -> np.ndarray:
+        """Up to three standard deviations of a cloud's own distances from its mean."""
+        dim = x.shape[1]
+        return np.sum(((x - self.mean) / self.std) ** 2, axis=1) <= dim + 3 * np.sqrt(2 * dim) + 3
 
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         return self.mean + self.std * rng.standard_normal((count, dim))

@@ -18,7 +18,7 @@ from heatnets.operators import equation, values_only
 from heatnets.precision import in_double
 from heatnets.problem import Problem
 from heatnets.problem_files import from_toml
-from heatnets.refine import Round
+from heatnets.rounds import Round
 from heatnets.solution import Solution
 from heatnets.tiles import workshop
 
@@ -80,7 +80,11 @@ def _problem(path: Path, manifest: dict[str, Any]) -> Problem:
             f"{path} solves a problem given as Python functions, which are never stored: {str(manifest['problem'])[:200]}. "
             "Give it again, hn.load(path, problem), or --problem FILE on the command line; hn.info(path) reads the rest."
         )
-    return from_toml(origin["toml"], str(path)).problem if "toml" in origin else problems.get(origin["named"], **origin["parameters"])
+    return (
+        from_toml(origin["toml"], str(path)).problem
+        if "toml" in origin
+        else problems.get(origin["named"], **origin["parameters"])
+    )
 
 
 def _stats(words: dict[str, Any]) -> dict[str, Any]:
@@ -88,5 +92,5 @@ def _stats(words: dict[str, Any]) -> dict[str, Any]:
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in words.items()}
     found["seconds"] = MappingProxyType(words["seconds"])
     found["iterations"] = tuple(map(tuple, words["iterations"]))
-    found["history"] = tuple(Round(tuple(r[0]), *r[1:]) for r in words["history"])
+    found["history"] = tuple(map(Round.of, words["history"]))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from heatnets import collocation, directions, features, least_squares, streams
@@ -51,6 +52,7 @@ class Growth:
     seconds: float
     seed: int
     tol: float | None
+    checkpoint: Path | None
 
 
 DICTIONARY = ("orthogonal", "signs", "hadamard")  # the first is dense and is never left out
@@ -79,12 +81,18 @@ def settings(
     initial_rows: Any,
     initial_weight: Any,
     iteration: Any,
+    checkpoint: Any,
 ) -> Settings | Growth:
     """The keywords of `hn.solve`, checked: `Settings` where a size is given, `Growth` where none is.
 
     Raises an `InputError` that names the first keyword that is wrong.
     """
     grows = features is None
+    if checkpoint is not None and not isinstance(checkpoint, str | Path):
+        raise InputError(f"`checkpoint` must be the name of a file; got {describe(checkpoint)}.")
+    if checkpoint is not None and not grows:
+        raise InputError("`checkpoint` keeps the rounds of a growth; a solve with `features` is one round. Leave one out.")
+    kept = None if checkpoint is None else Path(checkpoint)
     if grows:
         given = {
             "rows": rows is not None,
@@ -160,7 +168,20 @@ def settings(
         budget = SECONDS if seconds is None else positive("seconds", seconds, "It is the time the solve may take.")
         wanted = None if tol is None else fraction("tol", tol, "It is the relative L2 error over the region, for example 1e-4.")
         return Growth(
-            kind, designs, paired, degree, placement, region, rule, "qr", cut, iterated, budget, streams.check_seed(seed), wanted
+            kind,
+            designs,
+            paired,
+            degree,
+            placement,
+            region,
+            rule,
+            "qr",
+            cut,
+            iterated,
+            budget,
+            streams.check_seed(seed),
+            wanted,
+            kept,
         )
     counts = pair("features", features, "Write (M0, M1): features from the initial condition and from the source.")
     columns = sum(counts) * (1 + (degree or 0))

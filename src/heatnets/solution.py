@@ -43,15 +43,6 @@ class Seen(NamedTuple):
     single: bool
 
 
-def _plain_words(value: Any) -> Any:
-    """A value as JSON has it."""
-    if isinstance(value, Mapping):
-        return {str(k): _plain_words(v) for k, v in value.items()}
-    if isinstance(value, tuple | list | np.ndarray):
-        return [_plain_words(v) for v in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _forced(data: tuple[Any, tangents.Fit], s: Array, y: Array) -> Array:
     return tangents.at(*data, s, y)[0]
 
@@ -332,8 +323,8 @@ class Solution:
             arrays |= {f"block {i} {name}": array for name, array in parts.items()}
         arrays |= {f"weights {i}": w for i, w in enumerate(self.weights)}
         manifest = {
-            "heatnets": __version__, "jax": jax.__version__, "origin": _plain_words(self.problem.origin), "problem": repr(self.problem), "fingerprint": fingerprint(self.problem),
-            "guessed": "smoothly" if self._plain.smoothly else "", "blocks": blocks, "stats": _plain_words(self.stats),
+            "heatnets": __version__, "jax": jax.__version__, "origin": archives.words(self.problem.origin), "problem": repr(self.problem), "fingerprint": fingerprint(self.problem),
+            "guessed": "smoothly" if self._plain.smoothly else "", "blocks": blocks, "stats": archives.words(self.stats),
         }  # fmt: skip
         return archives.write(target, "result", manifest, arrays)
 

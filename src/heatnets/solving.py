@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -46,6 +47,7 @@ def solve(
     initial_rows: str = "exact",
     initial_weight: float | None = None,
     iteration: str | None = None,
+    checkpoint: str | Path | None = None,
 ) -> Solution:
     """Solve `u_t = div(A ∇u) + b·∇u + c u + F` by a random-feature network of heat kernels and linear least squares.
 
@@ -80,6 +82,8 @@ def solve(
         initial_rows: "exact" (the condition Σ c_j w_j = 1, all that the initial rows can say) or "soft" (the paper's rows).
         initial_weight: multiplies the squared misfit of soft initial rows; default N / N_ic.
         iteration: "newton" or "picard", for a source that depends on u; default "newton".
+        checkpoint: a file that keeps each finished round of the growth. Where it exists the growth goes on from it, to what an uninterrupted one would have
+            found; it is refused where it belongs to another problem, other settings (but `seconds`) or other versions. It stays when the solve has ended.
 
     Returns:
         A `Solution`; its `stats` say how it was made. `estimated_error` is that of the growth: relative, root mean square over
@@ -99,7 +103,7 @@ def solve(
         problem, seed=seed, tol=tol, seconds=seconds, family=family, features=features, directions=directions, antithetic=antithetic,
         time_degree=time_degree, rows=rows, collocation=collocation,
         train_region=train_region, enforce=enforce, mild_samples=mild_samples, solver=solver, rcond=rcond, ridge=ridge,
-        initial_rows=initial_rows, initial_weight=initial_weight, iteration=iteration,
+        initial_rows=initial_rows, initial_weight=initial_weight, iteration=iteration, checkpoint=checkpoint,
     )  # fmt: skip
     shop = workshop(device, memory, progress)
     with jax.default_device(shop.device):

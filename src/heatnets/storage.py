@@ -128,7 +128,7 @@ def alone(path: Path, remedy: str) -> Iterator[None]:
     """Refuse to go on where another process writes the same file."""
     lock = path.with_name(f".{path.name}.lock")
     try:
-        file = open(lock, "w")
+        file = open(lock, "w")  # noqa: SIM115
     except OSError as error:
         raise _unwritten(path, error) from error
     with file:
