@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets.errors import InputError, NotFiniteError, Notes, describe
+from heatnets.errors import InputError, Notes, NotFiniteError, describe
 from heatnets.precision import is_low, low_precision_constants
 
 _INDEX_CHECK = 1000  # up to this dimension functions are also called once outside a trace

@@ -75,6 +75,12 @@ def parameters_of(name: str) -> list[str]:
     return list(inspect.signature(PROBLEMS[name]).parameters)
 
 
+def words_of(name: str) -> str:
+    """What a named problem is, in a line or two: its formula and exact solution."""
+    parameters_of(name)
+    return " ".join((inspect.getdoc(PROBLEMS[name]) or "").split("\n\n")[0].split())
+
+
 def get(name: str, **parameters: Any) -> Problem:
     """A named problem. Parameters are those of its function here, for example `dim` and `horizon`.
 

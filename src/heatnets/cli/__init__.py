@@ -1,0 +1,64 @@
+"""The command line: `heatnets demo | solve | eval | info | plot | problems | new | reproduce | doctor`. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from heatnets import __version__
+from heatnets.cli import demo, named, reproduce, results, screen, solve
+from heatnets.cli.ending import code_of, ends_at_once
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Parabolic PDEs in high dimension.")
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")] = False,
+) -> None:
+    if show:
+        print(f"heatnets {__version__}")
+        raise typer.Exit
+
+
+for _command in (
+    demo.demo,
+    solve.solve,
+    results.evaluate,
+    results.info,
+    results.plot,
+    named.problems,
+    named.new,
+    reproduce.reproduce,
+    demo.doctor,
+):
+    app.command("eval" if _command is results.evaluate else None)(_command)
+
+
+def main() -> None:
+    """Entry point: errors in words on standard error, exit codes 2 input, 3 numerical, 4 resources, 5 files, 130 interrupted."""
+    debug = "--debug" in sys.argv
+    sys.argv = [argument for argument in sys.argv if argument != "--debug"]
+    ends_at_once(lambda: "nothing was written")
+    screen.say_warnings()
+    try:
+        code = app(standalone_mode=False)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # click's own usage errors
+            if type(error).__name__ == "NoArgsIsHelpError":
+                print(error.format_message())
+                sys.exit(0)
+            print(f"heatnets: {error.format_message()} Try heatnets --help.", file=sys.stderr)
+            sys.exit(2)
+        known = code_of(error, debug)
+        if known is None:
+            raise
+        sys.exit(known)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""`heatnets solve FILE`: a problem stated in a file, solved, certified where asked, and kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heatnets import storage
+from heatnets.cli import points, screen
+from heatnets.cli.ending import ends_at_once
+from heatnets.errors import NumericalError
+
+if TYPE_CHECKING:
+    from heatnets.certificate import Certificate
+    from heatnets.problem_files import Statement, Wanted
+    from heatnets.solution import Solution
+
+
+def solve(
+    file: Annotated[Path, typer.Argument(help="A problem: TOML, or Python (.py), which is run.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(help="The result.", show_default="NAME.heatnets in this folder")] = None,
+    at: Annotated[
+        Path | None,
+        typer.Option(help="CSV of points (t, x_1, ..., x_d) to certify, besides those of the file.", show_default=False),
+    ] = None,
+    tol: Annotated[float | None, typer.Option(help="Relative L2 error wanted.", show_default=False)] = None,
+    seconds: Annotated[float | None, typer.Option(help="Budget of the growth.", show_default="60")] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Most memory, like 4GiB.", show_default="three quarters of what is free")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Fixes every random stream.", show_default="0")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or gpu.", show_default="JAX's first")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page about it all (.html).", show_default=False)] = None,
+    values: Annotated[Path | None, typer.Option(help="Write the certified values (.csv or .npz).", show_default=False)] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+) -> None:
+    """Solve the problem that a file states; write the result, and its value with an interval where asked for."""
+    console = screen.console(as_json, quiet)
+    target = out or Path(f"{file.stem}.heatnets")
+    storage.require_folder(target)
+    points.check_place(report, (".html",))
+    points.check_place(values, (".csv", ".npz"))
+    import heatnets as hn
+    from heatnets.problem_files import size_in_bytes
+
+    statement = hn.read(file)
+    given = {"tol": tol, "seconds": seconds, "seed": seed, "memory": None if memory is None else size_in_bytes(memory)}
+    options = {**statement.options, **{name: value for name, value in given.items() if value is not None}}
+    wanted = statement.points + _asked(at, statement)
+    part = Path(options.get("checkpoint", target.with_name(f"{target.name}.part")))
+    with storage.alone(target, "name another result with --out"):
+        if "features" not in options:
+            options["checkpoint"] = part
+        if part.exists() and not resume:
+            console.print(f"an interrupted run's {part} is replaced (--resume would have gone on from it)")
+            part.unlink()
+        elif resume and not part.exists():
+            console.print(f"nothing to go on from: there is no {part}")
+        again = f"`heatnets solve {file}{f' --out {out}' if out else ''} --resume`"
+        ends_at_once(
+            lambda: (
+                f"finished rounds are kept in {part}: {again} goes on from there"
+                if part.exists()
+                else "no round was finished: nothing is kept"
+            )
+        )
+        console.print(f"{statement.problem!r}", soft_wrap=True)
+        start = time.perf_counter()
+        with screen.Bars(console) as progress:
+            u = hn.solve(statement.problem, device=device, progress=progress, **options)
+        took = time.perf_counter() - start
+        u.save(target)
+        part.unlink(missing_ok=True)
+        ends_at_once(lambda: f"the solution is kept in {target}, its certificates are not")
+        with screen.Bars(console) as progress:
+            certificates = [(w, u.certify(w.t, w.x, progress=progress, **w.options)) for w in wanted]
+    _show(console, u, took, certificates, target)
+    if values is not None:
+        points.save(values, _columns(statement, certificates))
+        console.print(f"values: {values}")
+    if report is not None:
+        from heatnets import solved
+
+        told = [(w.t, w.x, c) for w, c in certificates]
+        command = f"heatnets solve {file.name} --seed {u.stats['seed']}" + "".join(
+            f" --{k} {v:g}" for k, v in (("tol", tol), ("seconds", seconds)) if v is not None
+        )
+        page = solved.page(
+            u, title=file.stem, stated=statement.words, certificates=told, reproduce=command, warnings=list(u.stats["warnings"])
+        )
+        storage.write(report, page)
+        console.print(f"report: {report}")
+    if as_json:
+        print(json.dumps(_words(u, took, certificates, target, report)))
+    if u.stats["tolerance_met"] is False:
+        raise NumericalError(
+            f"the tolerance was not met: the error is estimated at {u.stats['estimated_error']:.2g}. What was found is in {target}."
+        )
+
+
+def _asked(at: Path | None, statement: Statement) -> list[Wanted]:
+    from heatnets.problem_files import Wanted
+
+    if at is None:
+        return []
+    t, x = points.read(at, statement.problem)
+    statement.problem.points(t, x)
+    return [Wanted(float(a), b, {}) for a, b in zip(t, x, strict=True)]
+
+
+def _show(console: Any, u: Solution, took: float, certificates: list[tuple[Wanted, Certificate]], target: Path) -> None:
+    """The table at the end."""
+    from heatnets.function import place
+
+    s = u.stats
+    told = {
+        "size": f"{s['features'][0]} + {s['features'][1]} features (initial condition + source), {s['rows'][0]} rows, degree {s['time_degree']} in time",
+        "design": f"{s['design']}{', in pairs' if s['antithetic'] else ''}; solver {s['solver']}, rank {s['rank']}",
+        "seconds": f"{took:.1f}, of which {s['seconds']['compile']:.1f} compilation, on {s['device']}",
+        "stopped": s["stopped"] or "the size was given",
+        "estimated error": "none for a size that was given: u.error()" if s["estimated_error"] is None else f"{s['estimated_error']:.1e} (relative, root mean square over the region)",
+    }  # fmt: skip
+    if s["tolerance_met"] is not None:
+        told["tolerance"] = "met" if s["tolerance_met"] else "NOT met"
+    for wanted, sure in certificates:
+        (flag,) = points.flags(u.problem, *_one(wanted))
+        told[f"u({place([wanted.t, wanted.x])})".replace("t = ", "").replace("x = ", "")] = f"{sure}{f'; {flag}' if flag else ''}"
+    told["result"] = str(target)
+    console.print(screen.facts(told))
+
+
+def _one(wanted: Wanted) -> tuple[Any, Any]:
+    import numpy as np
+
+    return np.array([wanted.t]), wanted.x[None]
+
+
+def _columns(statement: Statement, certificates: list[tuple[Wanted, Certificate]]) -> dict[str, Any]:
+    import numpy as np
+
+    numbers = {
+        name: np.array([float(getattr(c, name)) for _, c in certificates]) for name in ("value", "low", "high", "halfwidth")
+    }
+    t, x = np.array([w.t for w, _ in certificates]), np.array([w.x for w, _ in certificates]).reshape(len(certificates), -1)
+    notes = points.flags(statement.problem, t, x) if certificates else []
+    reasons = ["; ".join(filter(None, (*c.reasons, note))) for (_, c), note in zip(certificates, notes, strict=True)]
+    return {"t": t, "x": x, **numbers, "certified": [bool(c.certified) for _, c in certificates], "note": reasons}
+
+
+def _words(
+    u: Solution, took: float, certificates: list[tuple[Wanted, Certificate]], target: Path, report: Path | None
+) -> dict[str, Any]:
+    s = u.stats
+    told = [
+        {"t": w.t, "x": w.x.tolist(), "value": float(c.value), "low": float(c.low), "high": float(c.high), "halfwidth": float(c.halfwidth), "certified": bool(c.certified),
+         "confidence": c.confidence, "samples": int(c.samples), "reasons": list(c.reasons), "note": points.flags(u.problem, *_one(w))[0]}
+        for w, c in certificates
+    ]  # fmt: skip
+    names = (
+        "features",
+        "rows",
+        "time_degree",
+        "design",
+        "estimated_error",
+        "tolerance_met",
+        "stopped",
+        "device",
+        "seed",
+        "warnings",
+    )
+    return {
+        "result": str(target),
+        "dim": u.problem.dim,
+        "seconds": took,
+        **{name: s[name] for name in names},
+        "certificates": told,
+        "report": report and str(report),
+    }
