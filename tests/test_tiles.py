@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -75,11 +77,63 @@ def test_solutions_do_not_depend_on_the_budget():
 def test_what_does_not_fit_is_refused_before_the_work():
     calls = []
     problem = hn.problems.get("oscillating", dim=3)
-    with pytest.raises(
-        hn.ResourceError, match=r"`memory` allows 1.00 MiB; 100256 rows of 2000 columns .* needs \d\.\d+ GiB. Take fewer"
-    ):
-        hn.solve(problem, features=(1000, 1000), rows=(100000, 20000), memory=2**20, progress=lambda *a: calls.append(a))
+    words = r"`memory` allows 4.00 MiB; 100256 rows of 2000 columns .* needs \d\.\d+ GiB. features=\((\d+), (\d+)\), rows=\((\d+), (\d+)\) would fit"
+    with pytest.raises(hn.ResourceError, match=words) as caught:
+        hn.solve(problem, features=(1000, 1000), rows=(100000, 20000), memory=2**22, progress=lambda *a: calls.append(a))
     assert not calls
+    M0, M1, N, N_ic = map(int, re.search(words, str(caught.value)).groups())
+    assert hn.solve(problem, features=(M0, M1), rows=(N, N_ic), memory=2**22).stats["features"] == (M0, M1)
+
+
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({"memory.max": "1000000", "memory.current": "600000", "memory.stat": "anon 1\ninactive_file 100000\n"}, 500000),
+        ({"memory.max": "max", "memory.current": "600000", "memory.stat": "anon 1\n"}, 2**62),
+        ({"memory/memory.limit_in_bytes": "900", "memory/memory.usage_in_bytes": "400", "memory/memory.stat": "x 1\n"}, 500),
+        ({}, 2**62),
+    ],
+)
+def test_limits_of_containers_are_respected(files, free, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert tiles._free_in_group(tmp_path) == free
+
+
+@pytest.mark.parametrize(("enough", "times"), [(2**25 >> 2, 2), (2**25 >> 4, 3)])
+def test_tiles_are_halved_where_the_device_runs_out_of_memory(enough, times, monkeypatch):
+    tried = []
+
+    def work(shop):
+        tried.append(shop.tile_bytes)
+        if shop.tile_bytes > enough:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4096 bytes")
+        return shop.tile_bytes
+
+    if times < 3:
+        assert tiles._within_memory(work, tiles.workshop()) == enough
+    else:
+        with pytest.raises(hn.ResourceError, match="ran out of memory, also with tiles an eighth as large"):
+            tiles._within_memory(work, tiles.workshop())
+    assert tried == [2**25 >> k for k in range(times + 1)]
+
+
+def test_a_solve_goes_on_with_smaller_tiles(monkeypatch):
+    problem = hn.problems.get("oscillating", dim=3)
+    settings = {"features": (20, 30), "rows": (300, 0), "train_region": hn.Box(-2.0, 2.0)}
+    points = hn.random_points(problem, 20)
+    usual, strip, failed = hn.solve(problem, **settings)(*points), tiles._strip, []
+
+    def exhausted(*arguments):
+        if not failed:
+            failed.append(True)
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+        return strip(*arguments)
+
+    monkeypatch.setattr(tiles, "_strip", exhausted)
+    np.testing.assert_allclose(hn.solve(problem, **settings)(*points), usual, rtol=1e-9)
+    assert failed
 
 
 @pytest.mark.parametrize(

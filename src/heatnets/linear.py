@@ -127,10 +127,21 @@ def _judge(problem: Problem, train_misfit: float, held_misfit: float, settings: 
 
 def _check_memory(problem: Problem, settings: Settings, counts: tuple[int, int], shop: Workshop) -> None:
     """Refuse before the work what would not fit: the matrix, its copies on the way to a factorisation (counted), the squares."""
-    N = settings.rows[0] + _HELD_OUT + (settings.rows[1] if settings.initial_rows == "soft" else 0)
-    M, copies = sum(counts) * (1 + settings.time_degree), 4 if settings.solver == "cholesky" else 6
-    needed = 8 * (copies * N * M + 2 * min(N, M) ** 2 + (N + M) * problem.dim)
-    shop.require(needed, f"{N} rows of {M} columns with their factorisation", "Take fewer features or rows.")
+    soft, copies = settings.initial_rows == "soft", 4 if settings.solver == "cholesky" else 6
+
+    def bytes_of(part: float) -> tuple[int, int, int]:
+        """What a part of the features and rows needs, and how many rows and columns that is."""
+        N = int(part * settings.rows[0]) + _HELD_OUT + (int(part * settings.rows[1]) if soft else 0)
+        M = sum(int(part * c) for c in counts) * (1 + settings.time_degree)
+        return 8 * (copies * N * M + 2 * min(N, M) ** 2 + (N + M) * problem.dim), N, M
+
+    needed, N, M = bytes_of(1.0)
+    fits = next((part for part in 0.98 ** np.arange(1, 300) if bytes_of(part)[0] <= shop.memory), 0.0)
+    sizes = [tuple(int(fits * n) for n in pair) for pair in (counts, settings.rows)]
+    remedy = (
+        f"features={sizes[0]}, rows={sizes[1]} would fit." if min(max(pair) for pair in sizes) else "Take fewer features or rows."
+    )
+    shop.require(needed, f"{N} rows of {M} columns with their factorisation", remedy)
 
 
 def _counts(problem: Problem, settings: Settings, notes: Notes) -> tuple[int, int]:

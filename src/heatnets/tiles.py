@@ -10,8 +10,9 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial, wraps
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -34,11 +35,12 @@ class Workshop:
     device: Any
     memory: int
     progress: Progress
+    halvings: int = 0  # of tiles, after the device ran out of memory
 
     @property
     def tile_bytes(self) -> int:
         """Bytes for the intermediates of one tile: small on a CPU, where caches are, large on a GPU, where launches cost."""
-        return min(self.memory // 8, 2**25 if self.device.platform == "cpu" else 2**32)
+        return min(self.memory // 8, 2**25 if self.device.platform == "cpu" else 2**32) >> self.halvings
 
     def require(self, needed: int, what: str, remedy: str) -> None:
         """Refuse, before the work, what would not fit."""
@@ -79,9 +81,24 @@ def _free_bytes(device: Any) -> int:
         return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
     try:
         with open("/proc/meminfo") as lines:
-            return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+            free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
-        return 4 * 2**30
+        free = 4 * 2**30
+    return min(free, _free_in_group(Path("/sys/fs/cgroup")))
+
+
+def _free_in_group(root: Path) -> int:
+    """What a container's limit leaves, of either kind of control group; 2^62 where there is none."""
+    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+        try:
+            most, now = ((root / name).read_text().strip() for name in (limit, used))
+            stat = dict(line.split() for line in (root / limit).with_name("memory.stat").read_text().splitlines())
+        except (OSError, ValueError):
+            continue
+        if most.isdigit():
+            cached = int(stat.get("inactive_file", stat.get("total_inactive_file", 0)))  # given back when it is needed
+            return max(int(most) - int(now) + cached, 0)
+    return 2**62
 
 
 def peak_bytes(device: Any) -> int:
@@ -90,6 +107,25 @@ def peak_bytes(device: Any) -> int:
     if stats:
         return int(stats.get("peak_bytes_in_use", 0))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+_HALVINGS = 3
+
+
+def _within_memory(work: Callable[[Workshop], PyTree], shop: Workshop) -> PyTree:
+    """What `work` returns, with tiles half as large, up to three times, where the device runs out of memory in the middle of it."""
+    while True:
+        try:
+            return work(shop)
+        except jax.errors.JaxRuntimeError as error:
+            if "RESOURCE_EXHAUSTED" not in str(error) and "out of memory" not in str(error).lower():
+                raise
+            if shop.halvings == _HALVINGS:
+                raise ResourceError(
+                    f"{shop.device.device_kind} ran out of memory, also with tiles an eighth as large ({_bytes(shop.tile_bytes)}). Take fewer features or rows, a smaller `memory`, "
+                    'or device="cpu"; other programs may be using the device.'
+                ) from error
+            shop = replace(shop, halvings=shop.halvings + 1)
 
 
 def _bytes(size: int) -> str:
@@ -112,6 +148,19 @@ def matrix(
     an entry is a tuple of numbers, so is the result of matrices. `strip` bounds the points per compiled call: calls of one
     strip and one block size compile once, for large matrices twice, whatever the numbers of points and blocks are.
     """
+    return _within_memory(lambda shop: _matrix(entry, blocks, context, points, floats, shop, phase, strip), shop)
+
+
+def _matrix(
+    entry: Callable[..., PyTree],
+    blocks: list[Any],
+    context: PyTree,
+    points: tuple[np.ndarray, ...],
+    floats: int,
+    shop: Workshop,
+    phase: str,
+    strip: int | None,
+) -> PyTree:
     rows, columns = len(points[0]), sum(map(_length, blocks))
     result: PyTree = None
     known = 0
@@ -187,19 +236,27 @@ def contract(
 
     `terms` receives a tile of features with its weights and one point, and returns what is to be added up.
     """
-    strip, tile = _cut(max(_length(block) for block, _ in blocks), floats, points, shop)
-    rows = len(points[0])
-    return _stream(
-        lambda here: _sum(terms, blocks, context, here, tile), points, strip, lambda known: shop.progress(phase, known, rows)
-    )
+
+    def work(shop: Workshop) -> PyTree:
+        strip, tile = _cut(max(_length(block) for block, _ in blocks), floats, points, shop)
+        rows = len(points[0])
+        return _stream(
+            lambda here: _sum(terms, blocks, context, here, tile), points, strip, lambda known: shop.progress(phase, known, rows)
+        )
+
+    return _within_memory(work, shop)
 
 
 def evaluate(
     function: Callable[..., PyTree], context: PyTree, points: tuple[np.ndarray, ...], floats: int, shop: Workshop
 ) -> PyTree:
     """function(context, *point) at all points, as NumPy arrays; too quick to report progress."""
-    strip, _ = _cut(1, floats, points, shop)
-    return _stream(lambda here: _map(function, context, here), points, strip)
+
+    def work(shop: Workshop) -> PyTree:
+        strip, _ = _cut(1, floats, points, shop)
+        return _stream(lambda here: _map(function, context, here), points, strip)
+
+    return _within_memory(work, shop)
 
 
 def _stream(
