@@ -144,7 +144,8 @@ class Solution:
         kinks or jumps, or for Gaussian kernels, they are of the martingale form, which needs no smoothness (docs/trust.md).
 
         Args:
-            t, x: as for a call of the solution.
+            t: one time or many, as for a call of the solution.
+            x: one point or many, likewise.
             samples: random paths per point, in antithetic pairs; four or sixteen times as many where their tails look heavy.
             confidence: of the interval, at each point on its own.
             seed: of the samples; they are independent of the solve's whatever its seed was.

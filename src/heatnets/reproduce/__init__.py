@@ -75,7 +75,7 @@ def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None)
             for ending in ("png", "svg"):
                 plots.save(picture.figure, out / f"{name}.{ending}")
         watcher.end(made)
-        write_report(out)
+        write(out / "report.html", report_page(out))
     return failures
 
 
@@ -96,10 +96,10 @@ def sections(out: Path) -> list[report.Section]:
     return found
 
 
-def write_report(out: Path) -> Path:
+def report_page(out: Path) -> str:
     """One page of all results in a folder."""
     intro = (
         "The results of “HEATNETs: Explainable Random Feature Neural Networks for High-Dimensional Parabolic PDEs” (Georgiou, Fabiani, Siettos, "
         "Yannacopoulos), each beside the same set-up in this package and this package's default."
     )
-    return write(out / "report.html", report.page("The paper, reproduced", intro, sections(out)))
+    return report.page("The paper, reproduced", intro, sections(out))

@@ -1,0 +1,287 @@
+"""`heatnets solve | eval | info | plot | problems | new` as users and their scripts meet them: what is printed and written, and every fault that must be survived."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets import cli, storage
+from heatnets.cli import points
+
+pytestmark = pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
+
+TOML = """
+dim = 3
+horizon = 0.5
+initial = "sum(sin(a*x))"
+diffusion = 1.0
+region = { box = [-1, 1] }
+exact = "exp(-a^2*t) * sum(sin(a*x))"
+[parameters]
+a = 2.0
+[solve]
+seconds = 3
+[[certify]]
+t = 0.5
+x = 0.3
+"""
+EXACT = float(np.exp(-2.0) * 3 * np.sin(0.6))
+
+
+class Done:
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+
+@pytest.fixture
+def heatnets(tmp_path, monkeypatch, capfd):
+    """The command line in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text(TOML)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["heatnets", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return Done(ended.value.code, *capfd.readouterr())
+
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def left(folder):
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_from_a_file_to_values(heatnets, tmp_path):
+    done = heatnets("solve", "own.toml", "--json", "--values", "v.csv", "--report", "own.html")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    (sure,) = found["certificates"]
+    assert sure["certified"]
+    assert sure["low"] <= EXACT <= sure["high"]
+    assert found["estimated_error"] < 1e-6
+    assert "round 0:" in done.err
+    assert left(tmp_path) == ["own.heatnets", "own.html", "own.toml", "v.csv"]
+    assert (tmp_path / "v.csv").read_text().startswith("t,x_1,x_2,x_3,value,low,high,halfwidth,certified,note\n0.5,0.3,")
+    assert "sum(sin(a*x))" in (tmp_path / "own.html").read_text()
+
+    (tmp_path / "at.csv").write_text("t,x\n0.5,0.3\n0.25,0.1\n0.25,7\n0.7,0.1\n")
+    done = heatnets("eval", "own.heatnets", "--at", "at.csv", "--certify", "--gradient")
+    assert done.code == 0, done.err
+    head, first, second, far, late = (line.split(",") for line in done.out.splitlines())
+    assert head[:3] == ["row", "t", "value"]
+    assert float(first[2]) == pytest.approx(EXACT, rel=1e-6)
+    assert float(second[2]) == pytest.approx(np.exp(-1.0) * 3 * np.sin(0.2), rel=1e-5)
+    assert float(first[head.index("low")]) <= EXACT <= float(first[head.index("high")])
+    assert float(first[head.index("gradient_1")]) == pytest.approx(2 * np.exp(-2.0) * np.cos(0.6), rel=1e-5)
+    assert far[-1].startswith("extrapolated: outside the region")
+    assert late[2] == "nan"
+    assert late[-1] == '"no value: outside the horizon' or "outside the horizon" in ",".join(late)
+
+    assert heatnets("eval", "own.heatnets", "--at", "at.csv", "--out", "values.npz").code == 0
+    with np.load(tmp_path / "values.npz") as arrays:
+        assert arrays["value"][0] == float(first[2])
+    done = heatnets("info", "own.heatnets")
+    assert done.code == 0
+    assert 'initial = "sum(sin(a*x))"' in done.out
+    assert json.loads(heatnets("info", "own.heatnets", "--json").out)["stats"]["seed"] == 0
+    done = heatnets("plot", "own.heatnets", "--kind", "evolution", "--out", "e.svg", "--dark")
+    assert done.code == 0, done.err
+    assert (tmp_path / "e.svg").stat().st_size > 5000
+    assert heatnets("plot", "own.heatnets", "--kind", "slicez").err.strip().endswith("did you mean 'slices'?")
+
+
+def test_python_problems_need_their_file_again(heatnets, tmp_path):
+    assert heatnets("new", "mine.py").code == 0
+    assert heatnets("solve", "mine.py", "--seconds", "2", "--quiet").out == ""
+    (tmp_path / "at.csv").write_text("0.5,0.3\n")
+    done = heatnets("eval", "mine.heatnets", "--at", "at.csv")
+    assert done.code == 2
+    assert "--problem FILE" in done.err
+    assert heatnets("eval", "mine.heatnets", "--at", "at.csv", "--problem", "mine.py").code == 0
+
+
+def test_templates_and_the_list_of_problems(heatnets, tmp_path):
+    assert heatnets("new", "first").code == 0
+    assert heatnets("solve", "first.toml", "--seconds", "2", "--seed", "3", "--json").code == 0
+    done = heatnets("new", "first")
+    assert done.code == 5
+    assert "is there already" in done.err
+    done = heatnets("problems")
+    assert done.code == 0
+    assert all(name in done.out for name in hn.problems.names())
+    told = json.loads(heatnets("problems", "--json", "--kind", "finance").out)
+    assert set(told) == set(hn.problems.names("finance"))
+    assert all(len(about["is"]) > 20 for about in told.values())
+
+
+def test_nothing_is_coloured_when_piped(heatnets):
+    assert "\x1b" not in heatnets("solve", "own.toml", "--seconds", "2").out
+
+
+PY = "import jax.numpy as jnp, heatnets as hn\nproblem = hn.Problem(dim=2, horizon=0.5, initial=lambda x: {})\n"
+FAULTS = {
+    "several mistakes": ({"f.toml": 'dim = 0\nhorizon = nan\ndiffusion = -1\nintial = "1"\n'}, ["f.toml"], 2, "5 errors, nothing was run"),
+    "unknown key": ({"f.toml": TOML.replace("horizon", "horizn")}, ["f.toml"], 2, "did you mean 'horizon'?"),
+    "no file": ({}, ["f.toml"], 2, "there is no file f.toml"),
+    "not TOML": ({"f.toml": "{"}, ["f.toml"], 2, "is not a TOML file"),
+    "raises inside": ({"f.py": "x = 1\nraise KeyError('mine')\n"}, ["f.py"], 2, "f.py:2: KeyError: 'mine'"),
+    "wrong shape": ({"f.py": PY.format("x")}, ["f.py"], 2, "must return a scalar"),
+    "int": ({"f.py": PY.format("1")}, ["f.py"], 2, "Write 1.0 for 1"),
+    "complex": ({"f.py": PY.format("1j * x[0]")}, ["f.py"], 2, "must return a real number"),
+    "math.sin": ({"f.py": PY.format("__import__('math').sin(x[0])")}, ["f.py"], 2, "Use jnp.sin in place of math.sin"),
+    "if": ({"f.py": PY.format("1.0 if x[0] > 0 else 0.0")}, ["f.py"], 2, "Use jnp.where"),
+    "not finite": ({"f.toml": TOML.replace("sum(sin(a*x))", "log(x[0])")}, ["f.toml"], 3, "probe points, for example x = ["),
+    "memory": ({"f.toml": TOML}, ["f.toml", "--memory", "1MiB"], 4, "`memory` allows 1.00 MiB; the first round needs"),
+    "memory, fixed size": ({"f.toml": TOML.replace("seconds = 3", "features = [4000, 0]")}, ["f.toml", "--memory", "64MiB"], 4, "would fit"),
+    "memory in words": ({"f.toml": TOML}, ["f.toml", "--memory", "much"], 2, "a text like 4GiB"),
+    "no such folder": ({"f.toml": TOML}, ["f.toml", "--out", "none/u.heatnets"], 5, "there is no folder none"),
+    "a folder": ({"f.toml": TOML}, ["f.toml", "--out", "."], 5, "is a folder"),
+    "report without a folder": ({"f.toml": TOML}, ["f.toml", "--report", "none/r.html"], 5, "there is no folder none"),
+    "no gpu": ({"f.toml": TOML}, ["f.toml", "--device", "gpu"], 2, "`device` must be one of 'cpu'"),
+    "hostile formula": ({"f.toml": TOML.replace("sum(sin(a*x))", "__import__(x)")}, ["f.toml"], 2, "unknown function '__import__'"),
+    "megabytes": ({"f.toml": TOML.replace("sum(sin(a*x))", "(" * 2**20)}, ["f.toml"], 2, "has more than"),
+    "points": ({"f.toml": TOML, "p.csv": "t,x\n1,2,3\n"}, ["f.toml", "--at", "p.csv"], 2, "line 2: 3 numbers; rows are t and 3 coordinates"),
+    "points that are none": ({"f.toml": TOML, "p.csv": "t,x\na,b\n"}, ["f.toml", "--at", "p.csv"], 2, "line 2"),
+    "late points": ({"f.toml": TOML, "p.csv": "9,0\n"}, ["f.toml", "--at", "p.csv"], 2, "`t` must lie in"),
+    "budget": ({"f.toml": TOML}, ["f.toml", "--seconds", "-1"], 2, "`seconds` must be"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_answered_in_words_before_any_work(fault, heatnets, tmp_path):
+    files, arguments, code, words = FAULTS[fault]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    before = left(tmp_path)
+    done = heatnets("solve", *arguments)
+    assert done.code == code
+    assert words in done.err
+    assert "Traceback" not in done.err
+    assert left(tmp_path) == before
+    assert "Traceback" in heatnets("--debug", "solve", *arguments).err or code == 2 and not files
+
+
+def test_a_tolerance_that_is_not_met_is_said_and_what_was_found_is_kept(heatnets, tmp_path):
+    (tmp_path / "hard.toml").write_text('problem = "nonseparable"\ndim = 5\n[solve]\ntol = 1e-9\nseconds = 1\n')
+    done = heatnets("solve", "hard.toml")
+    assert done.code == 3
+    assert "the tolerance was not met" in done.err
+    assert hn.load(tmp_path / "hard.heatnets").stats["tolerance_met"] is False
+
+
+def test_a_disk_that_is_full(heatnets, tmp_path, monkeypatch):
+    (tmp_path / "own.heatnets").write_text("what was there")
+
+    def full(number):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(storage.os, "fsync", full)
+    done = heatnets("solve", "own.toml", "--seconds", "2")
+    assert done.code == 5
+    assert "No space left on device" in done.err
+    assert (tmp_path / "own.heatnets").read_text() == "what was there"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for the superuser")
+def test_a_folder_that_is_read_only(heatnets, tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(stat.S_IREAD | stat.S_IEXEC)
+    assert heatnets("solve", "own.toml", "--out", "locked/u.heatnets").code == 5
+
+
+def test_two_runs_do_not_write_one_result(heatnets, tmp_path):
+    with storage.alone(tmp_path / "own.heatnets", "wait"):
+        done = heatnets("solve", "own.toml")
+    assert done.code == 5
+    assert "another run is writing own.heatnets" in done.err
+
+
+@pytest.mark.parametrize("content", [b"\x80\x04\x95pickle", b"", b"{}" * 50, b"\xff" * 100])
+@pytest.mark.parametrize("command", ["info", "plot", "eval"])
+def test_files_that_are_no_results(command, content, heatnets, tmp_path):
+    (tmp_path / "bad.heatnets").write_bytes(content)
+    (tmp_path / "at.csv").write_text("0.1,0\n")
+    done = heatnets(command, "bad.heatnets", *(["--at", "at.csv"] if command == "eval" else []))
+    assert done.code == 5
+    assert "is not a heatnets result" in done.err or "is cut short" in done.err
+
+
+def test_points_are_flagged():
+    problem = hn.problems.get("oscillating", dim=2)
+    t, x = np.array([0.1, 0.1, -1.0, 9.0]), np.array([[0.0, 0.0], [0.0, 50.0], [0.0, 0.0], [0.0, 0.0]])
+    assert [flag[:6] for flag in points.flags(problem, t, x)] == ["", "extrap", "no val", "no val"]
+    cloud = hn.Normal(0.0, 1.0)
+    assert cloud.contains(np.random.default_rng(0).standard_normal((1000, 50))).mean() > 0.98
+    assert not cloud.contains(3 * np.ones((1, 50)))[0]
+    assert hn.Point([1.0, 2.0]).contains(np.array([[1.0, 2.0], [1.0, 2.1]])).tolist() == [True, False]
+
+
+LONG = """
+problem = "nonseparable"
+dim = 5
+[solve]
+tol = 1e-5
+seconds = 1000
+"""
+
+
+def start(folder, *arguments):
+    return subprocess.Popen([sys.executable, "-m", "heatnets", "solve", "long.toml", *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_solve_goes_on_to_the_same_result(number, tmp_path):
+    (tmp_path / "long.toml").write_text(LONG)
+    process = start(tmp_path)
+    part, end = tmp_path / "long.heatnets.part", time.time() + 120
+    while not part.exists() and time.time() < end and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    if number != signal.SIGKILL:
+        assert "finished rounds are kept in long.heatnets.part: `heatnets solve long.toml --resume` goes on" in err
+    assert not (tmp_path / "long.heatnets").exists()
+    assert not [name for name in left(tmp_path) if name.startswith(".long.heatnets.p") and number != signal.SIGKILL]
+    again = start(tmp_path, "--resume")
+    out, err = again.communicate(timeout=200)
+    assert again.returncode == 0, err
+    assert "goes on after" in out
+    assert not part.exists()
+    whole = hn.solve(hn.problems.get("nonseparable", dim=5), tol=1e-5, seconds=1000)
+    for one, other in zip(hn.load(tmp_path / "long.heatnets").weights, whole.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_resuming_something_else_is_refused_with_the_difference(heatnets, tmp_path):
+    (tmp_path / "long.toml").write_text(LONG)
+    hn.solve(hn.problems.get("nonseparable", dim=4), seconds=2, tol=1e-5, checkpoint=tmp_path / "long.heatnets.part")
+    done = heatnets("solve", "long.toml", "--resume")
+    assert done.code == 2
+    assert "`dim` differs: 5 here, 4 there" in done.err
+    assert (tmp_path / "long.heatnets.part").exists()
+
+
+def test_help_is_quick_and_loads_nothing_heavy(tmp_path):
+    def run(code):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+        return time.perf_counter() - started
+
+    assert "jax" not in subprocess.run([sys.executable, "-X", "importtime", "-m", "heatnets", "--help"], check=True, capture_output=True, text=True).stderr  # fmt: skip
+    assert run("import heatnets.cli") < 20 * max(run("pass"), 0.05)

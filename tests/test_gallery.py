@@ -1,0 +1,73 @@
+"""Every example runs, and its numbers hold against mathematics: closed forms, quadrature, a radial grid; and the page shows what it prints."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import heatnets as hn
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "gallery.md").read_text()
+RESERVED = {"own_problem"}  # tested where problem files are
+
+# How far the value may be from the truth, and the error over the region, where it is measured. Budgets of seconds reach smaller networks on a busy
+# machine: both leave a factor of ten or so over what two idle cores give.
+TOLERANCE = {
+    "heat_1000": (5e-4, 1e-3),
+    "forced": (2e-3, 1e-2),
+    "anisotropy": (2e-3, 1e-2),
+    "basket": (0.15, None),  # three half-widths of the interval that is asked for
+    "allen_cahn": (2e-3, None),
+    "control": (5e-3, 1e-3),
+    "one_dimension": (5e-4, 1e-3),
+}
+# Where each value is asked for, to show what misses it: u0 alone, and Monte Carlo with as many samples as the smallest network has features.
+POINT = {
+    "heat_1000": (0.5, np.full(1000, 0.5)),
+    "forced": (0.5, np.zeros(20)),
+    "anisotropy": (1.0, np.zeros(10)),
+    "basket": (0.0, np.full(10, 100.0)),
+    "allen_cahn": (0.3, np.zeros(10)),
+    "control": (1.0, np.zeros(50)),
+    "one_dimension": (1.0, np.zeros(1)),
+}
+
+
+def test_every_example_is_in_the_gallery():
+    scripts = {path.stem for path in (ROOT / "examples").glob("*.py")} - RESERVED
+    assert scripts == set(TOLERANCE)
+    for name in scripts:
+        assert f"](../examples/{name}.py)" in PAGE
+        assert f"](gallery/{name}.png)" in PAGE
+        assert 2_000 < (ROOT / "docs" / "gallery" / f"{name}.png").stat().st_size < 80_000
+
+
+@pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")  # the kink of a payoff is found, and said
+@pytest.mark.parametrize("name", TOLERANCE)
+def test_an_example_is_right(name, tmp_path, capsys, same_output):
+    found = runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
+    numbers = found["main"](tmp_path / "picture.png")
+    near, over_region = TOLERANCE[name]
+    assert abs(numbers["value"] - numbers["exact"]) < near
+    if over_region is not None:
+        assert numbers["error"] < over_region
+    if "low" in numbers:  # a 95 % interval; twice as wide it holds but for one case in ten thousand
+        middle, half = (numbers["high"] + numbers["low"]) / 2, (numbers["high"] - numbers["low"]) / 2
+        assert abs(middle - numbers["exact"]) < 2 * half
+    if "delta" in numbers:
+        assert abs(numbers["delta"] - numbers["exact_delta"]) < 0.05
+        assert numbers["inside"] >= 0.7  # of ten components with 95 % intervals
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+    promised = re.search(rf"\(\.\./examples/{name}\.py\)\n+```text\n(.*?)```", PAGE, flags=re.DOTALL)[1]
+    same_output(capsys.readouterr().out, promised)
+
+    problem, (t, x) = found["problem"], POINT[name]
+    start = float(problem.initial(x))
+    assert abs(start - numbers["exact"]) > near
+    if problem.nonlinear is None:
+        assert hn.montecarlo.importance(problem, t, x, samples=48).standard_error > near
