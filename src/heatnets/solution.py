@@ -330,12 +330,16 @@ class Solution:
         return archives.write(target, "result", manifest, arrays)
 
     @cached_property
+    @in_double
+    def kinks(self) -> str:
+        """Which of the data have kinks or jumps, in words; empty where none were found. Where they have, `residual` says nothing."""
+        with jax.default_device(self._shop.device):
+            return smoothness.describe(smoothness.kinks(self._plain, self.stats["seed"], self._quiet))
+
+    @cached_property
     def _smooth(self) -> bool:
         """Whether the residual form may be used: no kinks or jumps in the data, none in the features."""
-        if self.stats["family"] != "importance":
-            return False
-        with jax.default_device(self._shop.device):
-            return not smoothness.kinks(self._plain, self.stats["seed"], self._quiet)
+        return self.stats["family"] == "importance" and not self.kinks
 
     def _smooth_from(self, t: np.ndarray, x: np.ndarray) -> bool:
         """The same on paths from given points, which the region may know nothing of."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from heatnets.plots import COLOURS
+from heatnets.canvas import COLOURS
 from heatnets.report import Group, Picture, Section, Table, number
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import Done, notes, settings_table

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from heatnets.plots import COLOURS
+from heatnets.canvas import COLOURS
 from heatnets.report import Group, Picture, Section, Table, number
 from heatnets.report import seconds as duration
 from heatnets.reproduce.cells import Cell, decoded
