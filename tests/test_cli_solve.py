@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 import time
@@ -172,7 +171,7 @@ def test_faults_are_answered_in_words_before_any_work(fault, heatnets, tmp_path)
     assert words in done.err
     assert "Traceback" not in done.err
     assert left(tmp_path) == before
-    assert "Traceback" in heatnets("--debug", "solve", *arguments).err or code == 2 and not files
+    assert "Traceback" in heatnets("--debug", "solve", *arguments).err or (code == 2 and not files)
 
 
 def test_a_tolerance_that_is_not_met_is_said_and_what_was_found_is_kept(heatnets, tmp_path):
@@ -196,12 +195,13 @@ def test_a_disk_that_is_full(heatnets, tmp_path, monkeypatch):
     assert (tmp_path / "own.heatnets").read_text() == "what was there"
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for the superuser")
-def test_a_folder_that_is_read_only(heatnets, tmp_path):
-    folder = tmp_path / "locked"
-    folder.mkdir()
-    folder.chmod(stat.S_IREAD | stat.S_IEXEC)
-    assert heatnets("solve", "own.toml", "--out", "locked/u.heatnets").code == 5
+def test_a_folder_that_is_read_only(heatnets, tmp_path, monkeypatch):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    if os.geteuid() == 0:  # for whom nothing is read-only
+        monkeypatch.setattr(storage.os, "access", lambda path, mode: "locked" not in str(path))
+    done = heatnets("solve", "own.toml", "--out", "locked/u.heatnets")
+    assert done.code == 5
+    assert "the folder locked is read-only" in done.err
 
 
 def test_two_runs_do_not_write_one_result(heatnets, tmp_path):
@@ -235,7 +235,7 @@ LONG = """
 problem = "nonseparable"
 dim = 5
 [solve]
-tol = 1e-5
+tol = 1e-4
 seconds = 1000
 """
 
@@ -263,14 +263,14 @@ def test_an_interrupted_solve_goes_on_to_the_same_result(number, tmp_path):
     assert again.returncode == 0, err
     assert "goes on after" in out
     assert not part.exists()
-    whole = hn.solve(hn.problems.get("nonseparable", dim=5), tol=1e-5, seconds=1000)
+    whole = hn.solve(hn.problems.get("nonseparable", dim=5), tol=1e-4, seconds=1000)
     for one, other in zip(hn.load(tmp_path / "long.heatnets").weights, whole.weights, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_resuming_something_else_is_refused_with_the_difference(heatnets, tmp_path):
     (tmp_path / "long.toml").write_text(LONG)
-    hn.solve(hn.problems.get("nonseparable", dim=4), seconds=2, tol=1e-5, checkpoint=tmp_path / "long.heatnets.part")
+    hn.solve(hn.problems.get("nonseparable", dim=4), seconds=2, tol=1e-4, checkpoint=tmp_path / "long.heatnets.part")
     done = heatnets("solve", "long.toml", "--resume")
     assert done.code == 2
     assert "`dim` differs: 5 here, 4 there" in done.err

@@ -71,7 +71,10 @@ def test_fingerprints_tell_problems_apart(change):
     [
         ('source = "u - u^3"', {"source": lambda t, x, u: u - u**3}),
         ('source = "-norm2(du)"', {"source": lambda t, x, u, du: -du @ du}),
-        ('diffusion = "1 + 0.1*tanh(x[0])"\nform = "trace"', {"diffusion": lambda t, x: 1 + 0.1 * jnp.tanh(x[0]), "form": "trace"}),
+        (
+            'diffusion = "1 + 0.1*tanh(x[0])"\nform = "trace"',
+            {"diffusion": lambda t, x: 1 + 0.1 * jnp.tanh(x[0]), "form": "trace"},
+        ),
         ('drift = "-x * (1 + t)"', {"drift": lambda t, x: -x * (1 + t)}),
         ('reaction = "-t * x[0]^2 / (1 + x[0]^2)"', {"reaction": lambda t, x: -t * x[0] ** 2 / (1 + x[0] ** 2)}),
         ("diffusion = [[1.0, 0.2], [0.2, 2.0]]", {"diffusion": np.array([[1.0, 0.2], [0.2, 2.0]])}),

@@ -46,7 +46,9 @@ def test_imports_only_from_above(path):
         return
     room = path.stem if path.parent == ROOT else path.parent.name
     for other in imported_rooms(path) - {"__version__"}:
-        assert ORDER.index(other) < ORDER.index(room) or other == room in ("problems", "reproduce", "cli"), f"{room} imports {other}"
+        assert ORDER.index(other) < ORDER.index(room) or other == room in ("problems", "reproduce", "cli"), (
+            f"{room} imports {other}"
+        )
 
 
 def test_public_names_exist():

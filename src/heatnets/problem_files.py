@@ -18,7 +18,7 @@ import numpy as np
 
 from heatnets import problems
 from heatnets.diffusions import diffusion
-from heatnets.errors import HeatnetsError, InputError, count, describe, nearest, positive
+from heatnets.errors import HeatnetsError, InputError, NotFiniteError, count, describe, nearest, positive
 from heatnets.formulas import Formula
 from heatnets.function import Function
 from heatnets.precision import in_double
@@ -117,6 +117,8 @@ class _Complaints:
         """What `make` returns; None, and a complaint, where it refuses."""
         try:
             return make()
+        except NotFiniteError as error:  # of the numbers, not of the file
+            raise NotFiniteError(f"{self.name}: {error}") from error
         except InputError as error:
             words = str(error)
             self.add(key, words if f"`{key}`" in words else f"`{key}`: {words}")
