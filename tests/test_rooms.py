@@ -19,7 +19,7 @@ ORDER = [
     "directions", "features", "collocation",
     "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "slopes", "explain",
     "settings", "sums", "tables", "newton", "tangents", "remainder", "solution", "accuracy", "linear", "judges", "refine", "mild", "solving",
-    "problems", "storage", "canvas", "curves", "plots", "report", "reproduce", "cli", "__main__",
+    "problems", "storage", "canvas", "curves", "plots", "report", "solved", "reproduce", "cli", "__main__",
 ]  # fmt: skip
 
 
