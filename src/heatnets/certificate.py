@@ -34,7 +34,7 @@ _PLAIN = 256  # times the samples of a region-wide error, where each costs one e
 _ARRAYS = ("value", "error", "low", "high", "halfwidth", "certified", "samples")
 
 
-def _rounded(value: float, half: float) -> str:
+def rounded(value: float, half: float) -> str:
     """A value with the digits that its half-width leaves, and one more."""
     if not (np.isfinite(value) and np.isfinite(half) and value and half):
         return f"{value:.10g}"
@@ -100,7 +100,7 @@ class Certificate:
         said = "".join(f"; {why}" for why in self.reasons[i])
         if self.value.ndim == 2:  # a gradient: the widest interval tells
             d, widest = self.value.shape[1], float(np.max(self.halfwidth[i]))
-            shown = ", ".join(_rounded(v, h) for v, h in zip(self.value[i, :4], self.halfwidth[i, :4], strict=True)) + (
+            shown = ", ".join(rounded(v, h) for v, h in zip(self.value[i, :4], self.halfwidth[i, :4], strict=True)) + (
                 ", ..." if d > 4 else ""
             )
             return f"({shown}), half-widths up to {widest:.2g} ({level}){'' if self.certified[i] else ', not certified'}{said}"
@@ -108,7 +108,7 @@ class Certificate:
         if not self.certified[i]:
             return f"{value:.6g}, not certified{said}"
         network = f"network {value - error:.10g}" if abs(error) > half else "the network's value lies inside"
-        return f"{_rounded(value, half)} ± {half:.2g} ({level}; {network}){said}"
+        return f"{rounded(value, half)} ± {half:.2g} ({level}; {network}){said}"
 
 
 @dataclass(frozen=True)

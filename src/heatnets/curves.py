@@ -52,7 +52,7 @@ def drawn(solution: Solution, curves: list[Curve], certified: int, seed: int, ti
         if half is not None and not single:
             top.fill_between(curve.s, value - half, value + half, color=colour, alpha=0.3, linewidth=0)
         elif half is not None and np.any(here := _judged(solution, curve)):
-            top.errorbar(curve.s[here], value[here], half, fmt="none", color=colour, capsize=5, linewidth=2)
+            top.errorbar(curve.s[here], value[here], half, fmt="none", color=colour, elinewidth=6, alpha=0.5)
             if below:
                 axes[1].plot(curve.s[here], np.full(int(here.sum()), half), "D", ms=6, color=GREY)
         if sure:
@@ -61,7 +61,7 @@ def drawn(solution: Solution, curves: list[Curve], certified: int, seed: int, ti
         marks.append(Line2D([], [], marker="o", mfc="none", ms=4, color=GREY, linestyle="", label="exact"))
     if half is not None:
         name = f"estimated ± {half:.1e}"
-        at_point = Line2D([], [], marker="D" if below else "|", ms=6, color=GREY, linestyle="", label=name)
+        at_point = Line2D([], [], marker="|", ms=8, mew=4, alpha=0.6, color=GREY, linestyle="", label=name)
         marks.append(at_point if single else Patch(color=GREY, alpha=0.4, label=name))
         if below and not single:
             axes[1].axhline(half, color=GREY, linestyle="--", linewidth=1.2)

@@ -19,6 +19,7 @@ from heatnets.curves import LEAST, Curve, above, drawn, end_of, from_point, midd
 from heatnets.error_equation import rms
 from heatnets.errors import InputError, count, describe, numeric
 from heatnets.explain import Explanation
+from heatnets.function import place as named
 from heatnets.solution import Solution
 
 _BINS, _TIMES = 40, 12  # of residuals: by size, by time
@@ -113,10 +114,9 @@ def evolution(solution: Solution, *, x: Any = None, points: int = 101, certified
     place = middle_of(solution) if x is None else numeric("x", x, "It is one point.")
     if place.shape != (problem.dim,):
         raise InputError(f"`x` must be one point, of shape ({problem.dim},); got shape {place.shape}.")
-    shown = ", ".join(f"{v:.3g}" for v in place[:3]) + (", ..." if problem.dim > 3 else "")
     curve = Curve("u", t, t, np.broadcast_to(place, (len(t), problem.dim)))
     given = " (u is given at the right end)" if problem.backward else ""
-    return drawn(solution, [curve], certified, seed, f"u(t, x) at x = ({shown}), d = {problem.dim}", f"t{given}")
+    return drawn(solution, [curve], certified, seed, f"u(t, x) at {named([place])}, d = {problem.dim}", f"t{given}")
 
 
 def residuals(solution: Solution, *, points: int = 2000, seed: int = 0) -> Figure:
@@ -205,7 +205,7 @@ def history(solution: Solution) -> Figure:
     for i in taken[:1]:
         axes[0].plot(features[i], error[i], "o", ms=11, mfc="none", color=COLOURS[1], label="the one taken")
     title = f"growth in {len(rounds)} round{'s' if len(rounds) > 1 else ''}; it ended as {solution.stats['stopped']}"
-    legend_above(axes[0], textwrap.fill(title, 68), 1)
+    legend_above(axes[0], textwrap.fill(title, 60), 1)
     return figure
 
 

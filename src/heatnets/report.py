@@ -24,11 +24,12 @@ class Group(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of words under groups of columns."""
+    """Rows of words under groups of columns; `words` for sentences and formulas, which are broken into lines where numbers are not."""
 
     caption: str
     groups: tuple[Group, ...]
     rows: list[list[str]]
+    words: bool = False
 
     @property
     def columns(self) -> list[str]:
@@ -41,7 +42,7 @@ class Picture(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One result: a title, paragraphs, tables, a picture, and how it was made."""
+    """One result: a title, paragraphs, tables, pictures, how it was made, and code as it is typed."""
 
     name: str
     title: str
@@ -49,6 +50,7 @@ class Section(NamedTuple):
     tables: list[Table]
     pictures: list[Picture]
     settings: Table | None = None
+    code: str = ""
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -124,12 +126,12 @@ def text(table: Table) -> list[Any]:
     return shown
 
 
-def page(title: str, intro: str, sections: Sequence[Section]) -> str:
-    """One HTML page."""
+def page(title: str, intro: str, sections: Sequence[Section], *, flowing: bool = False) -> str:
+    """One HTML page; in print each section is on a sheet of its own across, or all are upright and one after the other (`flowing`)."""
     contents = "".join(f'<li><a href="#{s.name}">{html.escape(s.title)}</a></li>' for s in sections)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta name="color-scheme" content="light dark">\n<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n'
+        f'<meta name="color-scheme" content="light dark">\n<title>{html.escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main{" class=flowing" if flowing else ""}>\n'
         f"<h1>{html.escape(title)}</h1>\n<p>{html.escape(intro)}</p>\n<nav><ol>{contents}</ol></nav>\n"
         + "\n".join(_section(s) for s in sections)
         + f"\n<footer>heatnets {__version__}</footer>\n</main>\n</body>\n</html>\n"
@@ -142,9 +144,17 @@ def _section(section: Section) -> str:
     parts = [f'<section id="{section.name}">', f"<h2>{html.escape(section.title)}</h2>"]
     parts += [f"<p>{html.escape(p)}</p>" for p in section.paragraphs]
     parts += [_table(t) for t in section.tables]
+    shown = []
     for picture in section.pictures:
         words = html.escape(picture.caption)
-        parts.append(f'<figure role="img" aria-label="{words}">{svg(picture.figure)}<figcaption>{words}</figcaption></figure>')
+        broad = " class=broad" if picture.figure.get_figwidth() > _BROAD else ""
+        shown.append(
+            f'<figure role="img" aria-label="{words}"{broad}>{svg(picture.figure)}<figcaption>{words}</figcaption></figure>'
+        )
+    if shown:
+        parts.append("\n".join(['<div class="pictures">', *shown, "</div>"]))
+    if section.code:
+        parts.append(f"<pre><code>{html.escape(section.code)}</code></pre>")
     if section.settings is not None:
         parts.append(f'<div class="settings">{_table(section.settings)}</div>')
     return "\n".join([*parts, "</section>"])
@@ -163,10 +173,12 @@ def _table(table: Table) -> str:
     body = "\n".join(line("td", row) for row in table.rows)
     groups = f"<tr>{heads}</tr>" if any(g.head for g in table.groups) else ""
     return (
-        f'<div class="wide"><table><caption>{html.escape(table.caption)}</caption><thead>{groups}{line("th", table.columns)}</thead>\n'
+        f'<div class="wide"><table{" class=words" if table.words else ""}><caption>{html.escape(table.caption)}</caption><thead>{groups}{line("th", table.columns)}</thead>\n'
         f"<tbody>{body}</tbody></table></div>"
     )
 
+
+_BROAD = 7.0  # inches from which a picture is scrolled on a small screen, as its words would be too small to read
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --paper: #fdfdfb; --rule: #c9c9c4; --faint: #5d5d58; --link: #0a5c94; }
@@ -179,7 +191,8 @@ h1, h2 { line-height: 1.2; font-weight: 600; }
 h2 { margin-top: 3rem; border-top: 1px solid var(--rule); padding-top: 1.5rem; }
 p { max-width: 46rem; }
 a { color: var(--link); }
-nav ol { columns: 2; padding-left: 1.4rem; }
+nav ol { columns: 2 15rem; padding-left: 1.4rem; }
+p, h1, h2, li, figcaption { overflow-wrap: anywhere; }
 .wide { overflow-x: auto; margin: 1.25rem 0; }
 table { border-collapse: collapse; font: 13px/1.4 system-ui, "DejaVu Sans", sans-serif; font-variant-numeric: tabular-nums; }
 caption { text-align: left; font-weight: 600; padding-bottom: .4rem; }
@@ -191,10 +204,22 @@ td.first, th.first { border-left: 1px solid var(--rule); }
 tbody tr:nth-child(even) { background: color-mix(in srgb, var(--ink) 4%, transparent); }
 .settings td, .settings thead tr:last-child th { text-align: left; white-space: normal; }
 .settings table { color: var(--faint); }
-figure { margin: 1.5rem 0; color: var(--ink); }
+table.words { width: 100%; max-width: 60rem; }
+table.words td, table.words thead tr:last-child th { text-align: left; white-space: normal; vertical-align: top; }
+table.words td:last-child { overflow-wrap: anywhere; min-width: 9rem; }
+pre { border: 1px solid var(--rule); border-radius: 4px; padding: .7rem .9rem; font: 13px/1.5 ui-monospace, "DejaVu Sans Mono", monospace;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+figure { margin: 1.5rem 0; color: var(--ink); max-width: 100%; }
 figure svg { max-width: 100%; height: auto; }
+figure.broad { overflow-x: auto; }
+figure.broad svg { min-width: 38rem; }
+.flowing .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 0 2rem; align-items: start; }
 figcaption, footer { color: var(--faint); font-size: .9rem; max-width: 46rem; }
 @page { size: A4 landscape; margin: 12mm; }
+@page upright { size: A4 portrait; margin: 16mm; }
 @media print { main { max-width: none; padding: 0; } section { break-before: page; } nav { display: none; }
-  figure, tr { break-inside: avoid; } .wide { overflow: visible; } table { font-size: 8px; } th, td { padding: .1rem .18rem; } }
+  figure, tr { break-inside: avoid; } .wide { overflow: visible; } table { font-size: 8px; } th, td { padding: .1rem .18rem; }
+  figure.broad svg { min-width: 0; } h2 { break-after: avoid; }
+  .flowing { page: upright; } .flowing section { break-before: auto; } .flowing table { font-size: 11px; } .flowing h2 { margin-top: 1.2rem; }
+  .flowing table { break-inside: avoid; } .flowing .pictures { grid-template-columns: 1fr 1fr; } }
 """
