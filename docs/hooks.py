@@ -36,6 +36,12 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_post_build(config: Any) -> None:
+    """Where the site is opened from a folder, its index comes as a script."""
+    index = Path(config.site_dir) / "search" / "search_index.json"
+    index.with_suffix(".js").write_text(f"var __index = {index.read_text(encoding='utf-8')}", encoding="utf-8")
+
+
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Show the code of examples, and turn links that lead out of docs/ to where the site has their targets."""
     here = page.file.src_uri
