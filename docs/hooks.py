@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-COPIED = ("CITATION.cff", "LICENSE", "examples/*.py")
+COPIED = ("CITATION.cff", "LICENSE", "examples/*.py", "examples/*.toml")
 RESULTS, REPORT = "results/README.md", "results/report.html"
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)([^)]*\))")
@@ -34,6 +34,12 @@ def on_files(files: Files, config: Any) -> Files:
     if files.get_file_from_path(REPORT) is None:
         files.append(File.generated(config, REPORT, content=_report()))
     return files
+
+
+def on_post_build(config: Any) -> None:
+    """Where the site is opened from a folder, its index comes as a script."""
+    index = Path(config.site_dir) / "search" / "search_index.json"
+    index.with_suffix(".js").write_text(f"var __index = {index.read_text(encoding='utf-8')}", encoding="utf-8")
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:

@@ -30,7 +30,7 @@ problem = hn.Problem(dim=d, horizon=T, initial=lambda x: 0.0 * x[0], source=heat
 
 
 def main(out: Path | None = None) -> dict[str, float]:
-    u = hn.solve(problem, features=(0, 128), antithetic=True, time_degree=3, collocation="paths")  # a size: the same everywhere
+    u = hn.solve(problem, features=(0, 128), antithetic=True, time_degree=3, collocation="paths")  # a size, not a time
     x = np.zeros(d)
     value, truth, error = float(u(T, x)), float(hn.exact_values(problem, T, x)), hn.measure(u, points=500).l2
     print(f"u(0.5, 0)  {value:.3f}")
