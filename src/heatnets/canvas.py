@@ -21,7 +21,7 @@ from matplotlib.text import Text
 from heatnets import storage
 from heatnets.errors import InputError
 
-# Okabe-Ito: told apart by colour-blind readers, and in grey; on white and on `_PAPER` each has a contrast of 2.2 or more, the first three of 3.4.
+# Okabe-Ito: told apart by colour-blind readers, and in grey; on white and on `_PAPER` each has a contrast of 2.2 or more, the first three of 3.3.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GREY = "#777777"
 FORMATS = (".png", ".svg", ".pdf")
