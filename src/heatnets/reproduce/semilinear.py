@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.integrate import solve_ivp
@@ -73,7 +73,7 @@ def simply(case: Case) -> float | None:
 def plan(scale: str) -> list[Cell]:
     cells = []
     for case in cases(scale):
-        options = {"samples": 4 * SAMPLES if case.problem == "default-risk" else SAMPLES}
+        options: dict[str, Any] = {"samples": 4 * SAMPLES if case.problem == "default-risk" else SAMPLES}
         options |= {} if SECONDS[scale] is None else {"seconds": SECONDS[scale]}
         reference = {} if case.reference is None else {"reference": case.reference}
         parameters = {"dim": case.dim, "horizon": case.horizon}
