@@ -27,8 +27,8 @@ problem = hn.Problem(dim=d, horizon=T, initial=bell, diffusion=A, drift=b, regio
 def main(out: Path | None = None) -> dict[str, float]:
     u = hn.solve(problem, seconds=5)
     value, truth, error = float(u(T, np.zeros(d))), float(hn.exact_values(problem, T, np.zeros(d))), hn.measure(u, 500).l2
-    print(f"u(1, 0)    {value:.4f}")
-    print(f"exact      {truth:.4f}")
+    print(f"u(1, 0)    {value:.3f}")
+    print(f"exact      {truth:.3f}")
     print(f"error, L2  {error:.0e}")
     if out is not None:
         across = np.eye(d)[0] - strong * strong[0]

@@ -22,8 +22,8 @@ def main(out: Path | None = None) -> dict[str, float]:
     x = np.linspace(-5, 5, 401)
     values, truth = u(T, x[:, None]), exact(T, x)
     worst = float(np.max(np.abs(values - truth)))
-    print(f"u(1, 0)         {values[200]:.5f}")
-    print(f"exact           {truth[200]:.5f}")
+    print(f"u(1, 0)         {values[200]:.4f}")
+    print(f"exact           {truth[200]:.4f}")
     print(f"error, largest  {worst:.0e}")
     if out is not None:
         figure = Figure(figsize=(6.4, 3.6), layout="constrained")

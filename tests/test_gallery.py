@@ -14,17 +14,18 @@ import heatnets as hn
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "gallery.md").read_text()
 
-# How far the value may be from the truth, and the error over the region, where it is measured. Budgets of seconds reach smaller networks on a busy
-# machine: both leave a factor of ten or so over what two idle cores give.
+# How far the value may be from the truth, and the error over the region, where it is measured. A busy machine may get to the first round of
+# growth alone; with seconds=0.05, which is that, the values were off by 3e-5, 4e-4, 4e-5, 5e-5, 4e-5 (those with a budget, in this order, without
+# the basket) and the errors at most 3e-3.
 TOLERANCE = {
-    "heat_1000": (5e-4, 1e-3),
-    "forced": (2e-3, 1e-2),
-    "anisotropy": (2e-3, 1e-2),
+    "heat_1000": (3e-4, 1e-3),
+    "anisotropy": (1e-3, 1e-2),
+    "allen_cahn": (5e-4, None),
+    "control": (1e-3, 1e-4),
+    "one_dimension": (1e-4, 5e-3),
     "basket": (0.15, None),  # three half-widths of the interval that is asked for
-    "allen_cahn": (2e-3, None),
-    "control": (5e-3, 1e-3),
-    "one_dimension": (5e-4, 1e-3),
-    "own_problem": (5e-4, 1e-3),
+    "forced": (2e-3, 1e-2),  # a fixed size: 2e-3 over the region
+    "own_problem": (5e-4, 3e-3),
 }
 # Where each value is asked for, to show what misses it: u0 alone, and Monte Carlo with as many samples as the smallest network has features.
 POINT = {
