@@ -156,6 +156,15 @@ FAULTS = {
     "points": ({"f.toml": TOML, "p.csv": "t,x\n1,2,3\n"}, ["f.toml", "--at", "p.csv"], 2, "line 2: 3 numbers; rows are t and 3 coordinates"),
     "points that are none": ({"f.toml": TOML, "p.csv": "t,x\na,b\n"}, ["f.toml", "--at", "p.csv"], 2, "line 2"),
     "late points": ({"f.toml": TOML, "p.csv": "9,0\n"}, ["f.toml", "--at", "p.csv"], 2, "`t` must lie in"),
+    "a number for a name": ({"f.toml": TOML + "samples = 'many'\n"}, ["f.toml"], 2, "`samples` must be a whole number"),
+    "a file to delete": ({"f.toml": TOML.replace("seconds = 3", "checkpoint = 'v.txt'"), "v.txt": "mine"}, ["f.toml"], 2, "unknown key `checkpoint` in [solve]"),
+    "not a checkpoint": ({"f.toml": TOML, "f.heatnets.part": "mine"}, ["f.toml"], 5, "is not a heatnets checkpoint"),
+    "a mistake with an interrupted run": ({"f.toml": TOML, "f.heatnets.part": "mine"}, ["f.toml", "--tol", "5"], 2, "`tol` must be below 1"),
+    "result over problem": ({"f.toml": TOML}, ["f.toml", "--out", "f.toml"], 2, "are the same file"),
+    "no volatility": ({"f.toml": TOML.replace("diffusion = 1.0", "") + "[process.geometric_brownian]\ngrowth = 1\n"}, ["f.toml"], 2, "volatility"),
+    "too wide": ({"f.toml": TOML.replace("dim = 3", "dim = 10000000000000")}, ["f.toml"], 2, "`dim` must be at most"),
+    "division": ({"f.toml": TOML.replace("a = 2.0", "a = '1/(d-3)'")}, ["f.toml"], 2, "every number must be finite"),
+    "a header that is none": ({"f.toml": TOML, "p.csv": "0.5,O.2\n0.5,0.1\n"}, ["f.toml", "--at", "p.csv"], 2, "line 1"),
     "budget": ({"f.toml": TOML}, ["f.toml", "--seconds", "-1"], 2, "`seconds` must be"),
 }  # fmt: skip
 
@@ -255,7 +264,7 @@ def test_an_interrupted_solve_goes_on_to_the_same_result(number, tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     if number != signal.SIGKILL:
-        assert "finished rounds are kept in long.heatnets.part: `heatnets solve long.toml --resume` goes on" in err
+        assert "finished rounds are kept in long.heatnets.part; to go on: heatnets solve long.toml --resume" in err
     assert not (tmp_path / "long.heatnets").exists()
     assert not [name for name in left(tmp_path) if name.startswith(".long.heatnets.p") and number != signal.SIGKILL]
     again = start(tmp_path, "--resume")

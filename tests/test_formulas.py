@@ -43,6 +43,8 @@ def value(text, t=0.7):
         ("sum(x * roll(x))", X @ np.roll(X, 1)),
         ("norm(x) + prod(x) + mean(x)", np.linalg.norm(X) + np.prod(X) + np.mean(X)),
         ("sum(x > 0)", 2),
+        ("(x[0] > 0) + (x[2] > 0) - (t > 0)", 1),
+        ("where((0 < t) * (t < 1), 3, 4)", 3),
         ("erf(t) + pi", math.erf(0.7) + math.pi),
         ("x[2]**t", 2**0.7),
         ("1e-3 + .5 + 2.", 2.501),
@@ -84,6 +86,7 @@ def test_every_function_is_there_and_counts_its_arguments():
         ("2×t", "write *", 1),
         ("lambda: 1", "':' has no meaning", 6),
         ("x; 1", "';' has no meaning", 1),
+        ("where(0 < t < 1, 1, 2)", "comparisons do not chain", 12),
         ("", "the formula is empty", 0),
         ("(" * 4000, "too deep", 60),
         ("-" * 300 + "1", "too deep", 60),
@@ -106,6 +109,12 @@ def test_long_sums_need_no_deep_stack():
     np.testing.assert_allclose(value(text, t=1.0), 1900)
     limit = sys.getrecursionlimit()
     assert len(parse("*".join(["x[0]"] * 700), KNOWN)) > limit
+
+
+def test_what_is_no_number_is_nan_and_never_complex():
+    assert np.isnan(value("(d - 4)^0.5"))
+    assert np.isnan(value("(t - 1)^0.5"))
+    assert value("1/(d - 3)") == np.inf
 
 
 def test_components_stay_inside():

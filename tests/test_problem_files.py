@@ -66,6 +66,24 @@ def test_fingerprints_tell_problems_apart(change):
     assert differences(fingerprint(own()), fingerprint(own(**change)))
 
 
+def test_fingerprints_see_what_lies_outside_the_region():
+    """A region may be one point; data are met where its paths lead."""
+
+    def call(strike):
+        return hn.Problem(
+            dim=2, horizon=1.0, terminal=lambda x: jnp.maximum(jnp.mean(x) - strike, 0.0), region=hn.Point([100.0, 100.0]), process=hn.GeometricBrownian(0.2)
+        )  # fmt: skip
+
+    def at_a_point(factor, k=1.0):
+        start = lambda x: factor * jnp.sum(jnp.sin(x)) + 5.0  # noqa: E731
+        return hn.Problem(dim=2, horizon=0.5, initial=start, source=lambda t, x, u: -k * jnp.maximum(u - 1, 0.0), region=hn.Point([0.0, 0.0]))  # fmt: skip
+
+    assert differences(fingerprint(call(100.0)), fingerprint(call(130.0)))
+    assert not differences(fingerprint(call(130.0)), fingerprint(call(130.0)))
+    assert differences(fingerprint(at_a_point(1.0)), fingerprint(at_a_point(7.0)))
+    assert differences(fingerprint(at_a_point(1.0)), fingerprint(at_a_point(1.0, k=3.0)))
+
+
 @pytest.mark.parametrize(
     ("more", "wanted"),
     [

@@ -53,6 +53,13 @@ def test_a_solution_comes_back_as_it_was(kind, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
+def test_named_problems_with_more_than_numbers_are_saved_without_their_name(tmp_path):
+    problem = hn.problems.get("arithmetic-basket", dim=2, region=hn.Box(90.0, 110.0))
+    path = hn.solve(problem, seconds=1).save(tmp_path / "u.heatnets")
+    assert hn.info(path)["origin"] is None
+    assert hn.load(path, problem).stats["seed"] == 0
+
+
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     """A small solution, and the file it was saved to."""
@@ -258,6 +265,10 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_difference(tmp_path,
     monkeypatch.setattr("heatnets.checkpoints.__version__", "9.9")
     with pytest.raises(hn.InputError, match=f"`heatnets` is '9.9' here, '{hn.__version__}' there"):
         hn.solve(hn.problems.get("oscillating", dim=3), checkpoint=file)
+    monkeypatch.undo()
+    other = hn.ImportanceFamily(fraction_density=hn.Density(lambda rng, n: rng.beta(2, 1, (n, 1)), lambda r: 2 * r[:, 0]))
+    with pytest.raises(hn.InputError, match="`draws` is"):
+        hn.solve(hn.problems.get("oscillating", dim=3), family=other, checkpoint=file)
     with pytest.raises(hn.InputError, match="`checkpoint` keeps the rounds of a growth"):
         hn.solve(hn.problems.get("oscillating", dim=3), features=(8, 8), checkpoint=file)
     assert file.read_bytes() == before

@@ -34,6 +34,10 @@ def write(path: Path, kind: str, manifest: dict[str, Any], arrays: dict[str, np.
     parts = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     known = {name: {"shape": list(a.shape), "dtype": str(a.dtype), "sha256": _digest(a.tobytes())} for name, a in parts.items()}
     text = json.dumps({"schema": SCHEMA, "kind": kind, **manifest, "parts": known})
+    if len(text) + 200 * len(known) > _HEADER:
+        raise FileError(
+            f"{path}: what there is to say of it takes more than {_HEADER} bytes. State large data in a Python file, which is not kept inside."
+        )
     return write_file(path, save(parts, {"heatnets": text, "sha256": _digest(text.encode())}))
 
 

@@ -50,6 +50,10 @@ class Notes:
     def __init__(self) -> None:
         self.texts: list[str] = []
 
+    def recall(self, texts: list[str]) -> None:
+        """What an earlier run said, kept but not said again."""
+        self.texts.extend(text for text in texts if text not in self.texts)
+
     def warn(self, text: str, stacklevel: int = 2) -> None:
         if text not in self.texts:
             self.texts.append(text)

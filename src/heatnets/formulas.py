@@ -67,6 +67,7 @@ class Formula:
         import jax.numpy as jnp
 
         known = {**self.constants, **dict(zip(self.arguments, values, strict=True))}
+        known = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in known.items()}
         return jnp.asarray(_evaluate(self.steps, known), jnp.result_type(float))
 
     def __repr__(self) -> str:
@@ -89,6 +90,7 @@ _TOKEN = re.compile(
 )
 _BINDING = {"<": 1, ">": 1, "<=": 1, ">=": 1, "+": 2, "-": 2, "*": 3, "/": 3, "^": 5}
 _SIGN = 4
+_COMPARISONS = ("<", ">", "<=", ">=")
 _LOOKALIKES = {"×": "*", "·": "*", "−": "-", "–": "-", "÷": "/", "π": "pi", "²": "^2", "³": "^3", "½": "0.5", "Σ": "sum(...)", "√": "sqrt(...)"}  # fmt: skip
 
 
@@ -116,13 +118,16 @@ class _Parser:
             raise FormulaError(
                 f"too deep: at most {DEEPEST} parentheses and signs inside each other", self.text, self.tokens[self.at][2]
             )
-        left = self.operand()
+        left, compared = self.operand(), False
         while True:
             kind, value, position = self.tokens[self.at]
             value = "^" if value == "**" else value
             strength = _BINDING.get(value, 0) if kind == "op" else 0
             if strength <= binding:
                 break
+            if compared and value in _COMPARISONS:
+                raise FormulaError("comparisons do not chain: write (a < b) * (b < c)", self.text, position)
+            compared = value in _COMPARISONS
             self.at += 1
             right = self.expression(strength - 1 if value == "^" else strength)  # a^b^c is a^(b^c)
             left = self.operation(value, left, right, position)
@@ -282,6 +287,8 @@ def _evaluate(steps: tuple[Step, ...], names: Mapping[str, Any]) -> Any:
             stack.append(functions[value](*given))
         elif kind == "power":
             stack.append(given[0] ** value)
+        elif kind in _COMPARISONS:
+            stack.append(1.0 * _ARITHMETIC[kind](*given))  # 1 or 0, so that conditions can be added and multiplied
         else:
             stack.append(_ARITHMETIC[kind](*given))
     return stack[0]
@@ -309,6 +316,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "dot": lambda a, b: jnp.sum(a * b),
         "min": lambda a, *b: jnp.minimum(a, *b) if b else jnp.min(jnp.asarray(a)),
         "max": lambda a, *b: jnp.maximum(a, *b) if b else jnp.max(jnp.asarray(a)),
+        "where": lambda condition, a, b: jnp.where(jnp.asarray(condition) != 0, a, b),
         "roll": lambda a: jnp.roll(jnp.asarray(a), 1),
     }
     return {name: own.get(name) or getattr(jnp, name) for name in FUNCTIONS}

@@ -1,4 +1,4 @@
-"""What tells one problem from another without its functions: their values at a few points, and where a few paths lead."""
+"""What tells one problem from another without its functions: their values at a few points of the region and where paths from it lead."""
 
 from __future__ import annotations
 
@@ -22,26 +22,32 @@ def fingerprint(problem: Problem) -> dict[str, Any]:
     x = problem.region.sample(rng, _POINTS, problem.dim)
     t = problem.horizon * rng.random(_POINTS)
     weights = np.cos(np.arange(problem.dim))
-    s, y = problem.frame.inward(t, x)
-    walk = problem.plain.walk
-    moved = walk.go(s, y, 0.5 * s, walk.draw(rng, (_POINTS,), problem.dim))
+    walk, frame = problem.plain.walk, problem.frame
+    noise = walk.draw(rng, (_POINTS,), problem.dim)
+    s, y = frame.inward(np.full(_POINTS, 0.0 if problem.backward else problem.horizon), x)
+    moved = [walk.go(s, y, part * s, noise) for part in (0.5, 1.0)]
+    # A region may be one point, and data are met where its paths lead.
+    (middle, between), (_, ends) = (frame.outward((1 - part) * s, m.place) for part, m in zip((0.5, 1.0), moved, strict=True))
     found: dict[str, Any] = {
         "dim": problem.dim,
         "horizon": problem.horizon,
         "given": problem.given,
         "region": [type(problem.region).__name__, *(x @ weights).tolist()],
-        problem.given: many(problem.initial, x).tolist(),
+        problem.given: many(problem.initial, np.concatenate([x, ends])).tolist(),
         "coefficients": [
-            *(moved.place @ weights).tolist(),
-            *np.broadcast_to(moved.weight, (_POINTS,)).tolist(),
-            *np.broadcast_to(problem.frame.amplitude(t), (_POINTS,)).tolist(),
+            *(value for m in moved for value in (m.place @ weights).tolist()),
+            *(value for m in moved for value in np.broadcast_to(m.weight, (_POINTS,)).tolist()),
+            *np.broadcast_to(frame.amplitude(t), (_POINTS,)).tolist(),
+            *(between @ weights).tolist(),
         ],
     }
+    times, places = np.concatenate([t, np.broadcast_to(middle, (_POINTS,))]), np.concatenate([x, between])
     if problem.nonlinear is None and problem.source is not None:
-        found["source"] = many(problem.source, t, x).tolist()
+        found["source"] = many(problem.source, times, places).tolist()
     elif problem.nonlinear is not None:
-        u, du = rng.random(_POINTS), rng.standard_normal((_POINTS, problem.dim))
-        columns = (t, x, u, du) if problem.nonlinear.slopes else (t, x, u)
+        low, high = problem.span
+        u, du = rng.uniform(low, high, len(times)), rng.standard_normal(places.shape)
+        columns = (times, places, u, du) if problem.nonlinear.slopes else (times, places, u)
         found["source"] = many(problem.nonlinear.function, *columns).tolist()
     return found
 
@@ -61,7 +67,7 @@ def _alike(a: Any, b: Any) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(_alike(i, j) for i, j in zip(a, b, strict=True))
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return bool(abs(a - b) <= _CLOSE * (abs(a) + abs(b)) + 1e-300)
+        return a == b or (a != a and b != b) or bool(abs(a - b) <= _CLOSE * (abs(a) + abs(b)) + 1e-300)
     return bool(a == b)
 
 

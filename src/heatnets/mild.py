@@ -73,6 +73,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         if forces is not None:
             forces.take(data, _features(problem, settings, state["taken"])[0], arrays["weights"])
         clock.add(state["clock"])
+        notes.recall(state["warnings"])
         started = min(started, time.perf_counter() - history[-1].seconds)
         shop.progress(f"goes on after {history[-1]}", 1, 1)
     while True:
@@ -141,7 +142,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             break
         taken, size, rows = size, wider * size, 2 * rows
         words = {
-            "history": history, "size": size, "rows": rows, "taken": taken, "best": best.words, "samples": samples.words, "clock": clock.seconds,
+            "history": history, "size": size, "rows": rows, "taken": taken, "best": best.words, "samples": samples.words, "clock": clock.seconds, "warnings": notes.texts,
         }  # fmt: skip
         checkpoint.keep(words, {"best": best.weights, "weights": weights, "halves": halves, "values": samples.values})
     error, size, weights, met, facts = best

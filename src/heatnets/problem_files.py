@@ -18,7 +18,18 @@ import numpy as np
 
 from heatnets import problems
 from heatnets.diffusions import diffusion
-from heatnets.errors import HeatnetsError, InputError, NotFiniteError, count, describe, nearest, positive
+from heatnets.errors import (
+    FileError,
+    HeatnetsError,
+    InputError,
+    NotFiniteError,
+    NumericalError,
+    ResourceError,
+    count,
+    describe,
+    nearest,
+    positive,
+)
 from heatnets.formulas import Formula
 from heatnets.function import Function
 from heatnets.precision import in_double
@@ -26,9 +37,13 @@ from heatnets.problem import Problem
 from heatnets.processes import GeometricBrownian, OrnsteinUhlenbeck, Process
 from heatnets.regions import Box, Normal, Point, Region
 from heatnets.settings import settings
+from heatnets.solution import check_asked
 from heatnets.solving import solve
+from heatnets.tiles import workshop
 
 LARGEST = 2**18  # bytes of a TOML file
+_MOST = 20  # errors that are told
+_WIDEST = 10**7  # dimensions
 _DATA = ("initial", "terminal", "source", "exact")
 _KEYS = (
     *_DATA,
@@ -48,7 +63,7 @@ _KEYS = (
 )
 _CERTIFY = ("t", "x", "samples", "confidence", "halfwidth", "seed")
 _PROCESSES: dict[str, type[Process]] = {"geometric_brownian": GeometricBrownian, "ornstein_uhlenbeck": OrnsteinUhlenbeck}
-_LEFT_OUT = ("problem", "progress", "device")  # of the keywords of hn.solve: not for a file
+_LEFT_OUT = ("problem", "progress", "device", "checkpoint")  # of the keywords of hn.solve: not for a file
 _DEFAULTS = {name: p.default for name, p in inspect.signature(solve).parameters.items() if name not in _LEFT_OUT}
 OPTIONS = list(_DEFAULTS)
 
@@ -103,15 +118,15 @@ class _Complaints:
     """Everything that is wrong with a file, each with its line, to be said at once."""
 
     def __init__(self, name: str, text: str) -> None:
-        self.name, self.text, self.found = name, text, list[str]()
+        self.name, self.found, self.lines = name, list[str](), dict[str, int]()
+        for number, line in enumerate(text.splitlines(), 1):
+            if match := re.match(r"\s*\[*\s*(?:[\w-]+\.)*\"?([\w-]+)\"?\s*[=\].]", line):
+                self.lines.setdefault(match[1], number)
 
     def add(self, key: str, words: str) -> None:
-        last = key.rsplit(".", 1)[-1]
-        line = next(
-            (n for n, line in enumerate(self.text.splitlines(), 1) if re.match(rf"\s*\[*\s*{re.escape(last)}\s*[=.\]]", line)),
-            None,
-        )
-        self.found.append(f"{f'line {line}' if line else 'whole file'}: {words}")
+        line = self.lines.get(key.rsplit(".", 1)[-1])
+        if len(self.found) < _MOST:
+            self.found.append(f"{f'line {line}' if line else 'whole file'}: {words}")
 
     def about(self, key: str, make: Callable[[], Any]) -> Any:
         """What `make` returns; None, and a complaint, where it refuses."""
@@ -123,17 +138,21 @@ class _Complaints:
             words = str(error)
             self.add(key, words if f"`{key}`" in words else f"`{key}`: {words}")
             return None
+        except (ArithmeticError, ValueError, TypeError, MemoryError) as error:
+            self.add(key, f"`{key}`: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
+            return None
 
     def known(self, key: str, table: Mapping[str, Any], names: Any) -> None:
         for name in table:
-            if name not in names:
+            if name not in names and len(self.found) < _MOST:
                 self.add(str(name), f"unknown key `{str(name)[:60]}`{f' in [{key}]' if key else ''}; {nearest(str(name), names)}")
 
     def stop(self) -> None:
         if self.found:
             count = len(self.found)
             lines = "\n".join(f"  {words}".replace("\n", "\n  ") for words in self.found)
-            raise InputError(f"{self.name}: {'one error' if count == 1 else f'{count} errors'}, nothing was run\n{lines}")
+            many = "one error" if count == 1 else f"{count} errors{' or more' if count == _MOST else ''}"
+            raise InputError(f"{self.name}: {many}, nothing was run\n{lines}")
 
 
 @in_double
@@ -212,7 +231,10 @@ def _stated(content: Mapping[str, Any], wrong: _Complaints) -> Problem | None:
 
 
 def _dimension(content: Mapping[str, Any]) -> int:
-    return count("dim", content.get("dim"), 1, "It is the number of space coordinates.")
+    dim = count("dim", content.get("dim"), 1, "It is the number of space coordinates.")
+    if dim > _WIDEST:
+        raise InputError(f"`dim` must be at most {_WIDEST} in a file; got {dim}.")
+    return dim
 
 
 class _Reader:
@@ -330,10 +352,15 @@ def _options(table: Mapping[str, Any], problem: Problem | None, wrong: _Complain
             value = reader.region(value)
         found[key] = tuple(value) if isinstance(value, list) else value
     if problem is not None and len(wrong.found) == before:
-        parameters = inspect.signature(settings).parameters
-        chosen = {name: found.get(name, _DEFAULTS[name]) for name in parameters if name != "problem"}
-        wrong.about("solve", lambda: settings(problem, **chosen))
+        wrong.about("solve", lambda: check_options(problem, found))
     return found
+
+
+def check_options(problem: Problem, options: Mapping[str, Any]) -> None:
+    """Refuse keywords of hn.solve that it would refuse, without solving."""
+    names = [name for name in inspect.signature(settings).parameters if name != "problem"]
+    settings(problem, **{name: options.get(name, _DEFAULTS.get(name)) for name in names})
+    workshop(None, options.get("memory"))
 
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -362,9 +389,17 @@ def _points(content: Mapping[str, Any], problem: Problem | None, wrong: _Complai
         reader = _Reader(problem.dim, problem.horizon, wrong)
         x = wrong.about("x", partial(reader.place, table.get("x", 0.0)))
         t = wrong.about("t", partial(reader.constant, table.get("t", 0.0 if problem.backward else problem.horizon)))
-        if x is not None and t is not None and wrong.about("certify", partial(problem.points, t, x)) is not None:
-            found.append(Wanted(t, x, {k: v for k, v in table.items() if k in _CERTIFY and k not in ("t", "x")}))
+        options = {k: v for k, v in table.items() if k in _CERTIFY and k not in ("t", "x")}
+        wrong.about("certify", partial(check_asked, **options))
+        if x is not None and t is not None and wrong.about("certify", partial(_one_point, problem, t, x)) is not None:
+            found.append(Wanted(float(t), x, options))
     return found
+
+
+def _one_point(problem: Problem, t: Any, x: np.ndarray) -> Any:
+    if np.ndim(t):
+        raise InputError("`t` must be one number; write a [[certify]] table for each point.")
+    return problem.points(t, x)
 
 
 def _python(file: Path) -> Statement:
@@ -375,7 +410,8 @@ def _python(file: Path) -> Statement:
     try:
         found = runpy.run_path(str(file), run_name="heatnets_problem")
     except HeatnetsError as error:
-        raise type(error)(f"{_line(file, error)}: {error}") from error
+        plain = type(error) if type(error) in (NotFiniteError, NumericalError, ResourceError, FileError) else InputError
+        raise plain(f"{_line(file, error)}: {error}") from error
     except (Exception, SystemExit) as error:
         raise InputError(f"{_line(file, error)}: {type(error).__name__}: {error}") from error
     finally:

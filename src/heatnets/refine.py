@@ -201,6 +201,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         with clock.phase("assembly"):
             dictionary.grow_again(course)
         clock.add(course.clock)
+        notes.recall(kept[0]["warnings"])
         if referee is not None:
             referee.restore(course.referee)
         shop.progress(f"goes on after {course.history[-1]}", 1, 1)
@@ -220,7 +221,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             spent = {phase: clock.seconds[phase] - before.get(phase, 0.0) for phase in ("assembly", "solve")}
             course.take(fit, made, growing, entries, spent, clock.seconds)
             course.iterations, course.referee = dictionary.iterations, referee and [referee.target, *referee.known]
-            checkpoint.keep({"grain": grain, **course.words}, course.arrays)
+            checkpoint.keep({"grain": grain, "warnings": notes.texts, **course.words}, course.arrays)
         kept, best, growing = None, course.best, course.makes[-1]
         assert best is not None
         if best.error <= _RESOLVED:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from heatnets import collocation, directions, features, least_squares, streams
 from heatnets.errors import InputError, choice, count, describe, fraction, pair, positive
+from heatnets.identity import fingerprint
 from heatnets.problem import Problem
 from heatnets.regions import Region
+from heatnets.storage import require_folder
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,13 @@ class Settings:
     seed: int
 
 
+class Kept(NamedTuple):
+    """Where the rounds of a growth are kept, and what tells its problem from others."""
+
+    path: Path
+    problem: dict[str, Any]
+
+
 @dataclass(frozen=True)
 class Growth:
     """How to grow where no size is given; None is for what growth chooses."""
@@ -52,7 +61,7 @@ class Growth:
     seconds: float
     seed: int
     tol: float | None
-    checkpoint: Path | None
+    checkpoint: Kept | None
 
 
 DICTIONARY = ("orthogonal", "signs", "hadamard")  # the first is dense and is never left out
@@ -92,7 +101,6 @@ def settings(
         raise InputError(f"`checkpoint` must be the name of a file; got {describe(checkpoint)}.")
     if checkpoint is not None and not grows:
         raise InputError("`checkpoint` keeps the rounds of a growth; a solve with `features` is one round. Leave one out.")
-    kept = None if checkpoint is None else Path(checkpoint)
     if grows:
         given = {
             "rows": rows is not None,
@@ -165,6 +173,9 @@ def settings(
             'a source that depends on u is solved with family="importance", enforce="equation" and initial_rows="exact"; leave these keywords out.'
         )
     if grows:
+        kept = None if checkpoint is None else Kept(Path(checkpoint), fingerprint(problem))
+        if kept is not None:
+            require_folder(kept.path)
         budget = SECONDS if seconds is None else positive("seconds", seconds, "It is the time the solve may take.")
         wanted = None if tol is None else fraction("tol", tol, "It is the relative L2 error over the region, for example 1e-4.")
         return Growth(

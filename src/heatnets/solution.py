@@ -51,6 +51,16 @@ def _left_over(data: tuple[Any, tangents.Fit], s: Array, y: Array) -> Array:
     return tangents.at(*data, s, y)[1]
 
 
+def check_asked(
+    samples: Any = 4096, confidence: Any = 0.95, seed: Any = 0, halfwidth: Any = None
+) -> tuple[int, float, int, float | None]:
+    """The options of a certificate, refused in words where they are wrong."""
+    number = count("samples", samples, 4, "They come in pairs, and an interval needs some: 4096 by default.")
+    level = fraction("confidence", confidence)
+    hint = "It is in units of u, for a gradient over those of x."
+    return number, level, streams.check_seed(seed), None if halfwidth is None else positive("halfwidth", halfwidth, hint)
+
+
 class Solution:
     """ũ(t, x) = Σ_j w_j φ_j(t, x), from `hn.solve`; with a time degree K, w_j = Σ_k w_jk (t/T)^k.
 
@@ -226,13 +236,7 @@ class Solution:
         weighted: bool = False,
     ) -> Certificate:
         """Certificates of values or of derivatives (`weighted` where data are not smooth), their arguments checked; `unit` is what makes the user's of the plain problem's."""
-        samples = count("samples", samples, 4, "They come in pairs, and an interval needs some: 4096 by default.")
-        level = fraction("confidence", confidence)
-        wanted = (
-            None
-            if halfwidth is None
-            else positive("halfwidth", halfwidth, "It is in units of u, for a gradient over those of x.")
-        )
+        samples, level, seed, wanted = check_asked(samples, confidence, seed, halfwidth)
         if weighted and self._plain.nonlinear is not None:
             raise InputError(
                 "certified derivatives are for sources that do not depend on u: what the tangent of such a source leaves out is bounded for values alone. "
@@ -245,7 +249,7 @@ class Solution:
                 "Smooth the data, or certify values at nearby points."
             )
         fuzz = self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None
-        asked = Asked(samples, level, streams.check_seed(seed), wanted, smooth, self._teller(progress), unit, fuzz)
+        asked = Asked(samples, level, seed, wanted, smooth, self._teller(progress), unit, fuzz)
         with jax.default_device(self._shop.device):
             found = how(self._linear, self._network(), seen.s, seen.y, asked)
             if self._plain.nonlinear is not None:

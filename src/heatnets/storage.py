@@ -53,6 +53,8 @@ def require_folder(path: Path) -> None:
     folder = path.parent
     if path.is_dir():
         raise FileError(f"{path} is a folder; name a file in it.")
+    if path.exists() and not path.is_file():
+        raise FileError(f"{path} is no ordinary file: it would be replaced. Name another place.")
     if not folder.is_dir():
         raise FileError(f"{path} cannot be written: there is no folder {folder}. Make it, or name another place.")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -128,18 +130,34 @@ def alone(path: Path, remedy: str) -> Iterator[None]:
     """Refuse to go on where another process writes the same file."""
     lock = path.with_name(f".{path.name}.lock")
     try:
-        file = open(lock, "w")  # noqa: SIM115
+        handle = _locked(lock)
+    except BlockingIOError:
+        raise FileError(f"another run is writing {path}. Wait for it, or {remedy}.") from None
     except OSError as error:
         raise _unwritten(path, error) from error
-    with file:
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _locked(lock: Path) -> int:
+    """A file of our own, open and locked: held until it is closed, also by a kill. Where the system has no such locks, just open."""
+    while True:
+        handle = os.open(lock, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
-            _lock(file)
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock.exists() and os.path.samestat(os.fstat(handle), os.stat(lock)):
+                return handle
+            os.close(handle)  # the run before removed it in between
+        except ImportError:
+            return handle
         except OSError:
-            raise FileError(f"another run is writing {path}. Wait for it, or {remedy}.") from None
-        try:
-            yield
-        finally:
-            lock.unlink(missing_ok=True)
+            os.close(handle)
+            raise
 
 
 @contextlib.contextmanager
@@ -147,15 +165,6 @@ def ledger(path: Path, header: dict[str, Any]) -> Iterator[Ledger]:
     """A ledger that no other process writes at the same time."""
     with alone(path, "name another folder with --out"):
         yield Ledger(path, header)
-
-
-def _lock(file: Any) -> None:
-    """Held until the file is closed, also by a kill; where the system has no such locks, none."""
-    try:
-        import fcntl
-    except ImportError:
-        return
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _umask() -> int:

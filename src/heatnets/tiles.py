@@ -84,7 +84,19 @@ def _free_bytes(device: Any) -> int:
             free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration):
         free = 4 * 2**30
-    return min(free, _free_in_group(Path("/sys/fs/cgroup")))
+    return min(free, *(_free_in_group(root) for root in _groups()))
+
+
+def _groups() -> list[Path]:
+    """The control groups this process is in."""
+    root = Path("/sys/fs/cgroup")
+    try:
+        own = [
+            line.split(":", 2)[2].strip() for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")
+        ]
+    except (OSError, IndexError):
+        own = []
+    return [root, *(root / name.lstrip("/") for name in own)]
 
 
 def _free_in_group(root: Path) -> int:

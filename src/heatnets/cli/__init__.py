@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -46,6 +47,9 @@ def main() -> None:
     screen.say_warnings()
     try:
         code = app(standalone_mode=False)
+    except BrokenPipeError:  # whoever read the output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except Exception as error:
         if hasattr(error, "format_message"):  # click's own usage errors
             if type(error).__name__ == "NoArgsIsHelpError":
@@ -57,6 +61,10 @@ def main() -> None:
         if known is None:
             raise
         sys.exit(known)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -34,12 +34,15 @@ def ends_at_once(kept: Callable[[], str]) -> None:
     """
 
     def end(number: int, _: Any) -> None:
-        storage.abandon()
-        with contextlib.suppress(RuntimeError):  # the signal came in the middle of a print
-            sys.stdout.flush()
-        cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
-        os.write(2, f"{cursor}heatnets: interrupted; {kept()}\n".encode())
-        os._exit(128 + number)
+        try:
+            storage.abandon()
+            words = kept()
+            with contextlib.suppress(Exception):  # the signal came in the middle of a print, or no one reads
+                sys.stdout.flush()
+            cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
+            os.write(2, f"{cursor}heatnets: interrupted; {words}\n".encode())
+        finally:
+            os._exit(128 + number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)

@@ -26,8 +26,8 @@ def problems(
         return
     console = screen.console()
     for name, about in told.items():
-        console.print(f"[bold]{name}[/]  ({', '.join(about['parameters'])})")
-        console.print(f"    {about['is']}", markup=False, soft_wrap=not console.is_terminal)
+        console.print(f"{name}  ({', '.join(about['parameters'])})", style="bold")
+        console.print(f"    {about['is']}", soft_wrap=not console.is_terminal)
 
 
 def new(

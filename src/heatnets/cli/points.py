@@ -38,7 +38,7 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
                 try:
                     rows.append([float(cell) for cell in row])
                 except ValueError:
-                    if number == 1:
+                    if not rows and not any(map(_is_number, row)):
                         continue  # names of the columns
                     raise InputError(
                         f"{path}, line {number}: {describe(','.join(row))} is not made of numbers; {wanted}."
@@ -52,6 +52,14 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     t = np.array([row[0] for row in rows])
     x = np.stack([np.broadcast_to(np.array(row[1:]), (problem.dim,)) for row in rows])
     return t, x
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _npz(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +79,7 @@ def flags(problem: Problem, t: np.ndarray, x: np.ndarray) -> list[str]:
     """For each point "", or why its value is not one that was solved for."""
     import numpy as np
 
-    late, away = (t < 0) | (t > problem.horizon) | ~np.isfinite(t), ~problem.region.contains(x)
+    late, away = (t < 0) | (t > problem.horizon * (1 + 1e-6)) | ~np.isfinite(t), ~problem.region.contains(x)
     beyond = f"no value: outside the horizon, 0 to {problem.horizon:g}"
     return [beyond if late[i] else "extrapolated: outside the region" if away[i] else "" for i in range(len(t))]
 
@@ -107,7 +115,7 @@ def check_place(path: Path | None, endings: tuple[str, ...]) -> None:
     """Refuse, before any work, a file that could not be written at the end."""
     if path is None:
         return
-    if path.suffix not in endings:
+    if path.suffix.lower() not in endings:
         raise InputError(f"{path} must end with {' or '.join(endings)}.")
     require_folder(path)
     if path.exists() and not path.is_file():

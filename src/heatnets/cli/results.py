@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heatnets.cli import points, screen
-from heatnets.errors import InputError, nearest
+from heatnets.errors import FileError, InputError, nearest
 
 if TYPE_CHECKING:
     from heatnets.solution import Solution
@@ -81,6 +81,13 @@ def info(
     import heatnets as hn
 
     told = hn.info(result)
+    try:
+        _tell(result, told, as_json)
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise FileError(f"{result} is no complete result ({type(error).__name__}: {error}).") from None
+
+
+def _tell(result: Path, told: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps({name: value for name, value in told.items() if name not in ("fingerprint", "parts")}))
         return
@@ -102,7 +109,7 @@ def info(
     }  # fmt: skip
     console.print(screen.facts({name: value for name, value in shown.items() if value is not None}))
     if origin and "toml" in origin:
-        console.print("\n" + origin["toml"].rstrip(), markup=False)
+        console.print("\n" + screen.plain(origin["toml"].rstrip()))
 
 
 def plot(

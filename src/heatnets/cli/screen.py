@@ -9,13 +9,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from heatnets.errors import HeatnetsWarning
 
 
 def console(as_json: bool = False, quiet: bool = False) -> Console:
     """Standard output; standard error where that is for machines. No colour when piped, or with NO_COLOR."""
-    return Console(stderr=as_json, highlight=False, quiet=quiet)
+    return Console(stderr=as_json, highlight=False, quiet=quiet, markup=False)
 
 
 def facts(told: Mapping[str, Any]) -> Table:
@@ -24,8 +25,13 @@ def facts(told: Mapping[str, Any]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in told.items():
-        table.add_row(name, ", ".join(map(str, text)) if isinstance(text, list | tuple) else str(text))
+        table.add_row(Text(name), Text(plain(", ".join(map(str, text)) if isinstance(text, list | tuple) else str(text))))
     return table
+
+
+def plain(text: str) -> str:
+    """Text from a file without what a terminal would obey."""
+    return "".join(c for c in text if c == "\n" or c == "\t" or c.isprintable())
 
 
 def say_warnings() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import shlex
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +15,7 @@ import typer
 from heatnets import storage
 from heatnets.cli import points, screen
 from heatnets.cli.ending import ends_at_once
-from heatnets.errors import NumericalError
+from heatnets.errors import HeatnetsError, InputError, NumericalError
 
 if TYPE_CHECKING:
     from heatnets.certificate import Certificate
@@ -47,27 +50,35 @@ def solve(
     points.check_place(report, (".html",))
     points.check_place(values, (".csv", ".npz"))
     import heatnets as hn
-    from heatnets.problem_files import size_in_bytes
+    from heatnets import archives
+    from heatnets.problem_files import check_options, size_in_bytes
+    from heatnets.tiles import workshop
 
     statement = hn.read(file)
     given = {"tol": tol, "seconds": seconds, "seed": seed, "memory": None if memory is None else size_in_bytes(memory)}
     options = {**statement.options, **{name: value for name, value in given.items() if value is not None}}
     wanted = statement.points + _asked(at, statement)
-    part = Path(options.get("checkpoint", target.with_name(f"{target.name}.part")))
+    check_options(statement.problem, options)
+    workshop(device)
+    places = [path.resolve() for path in (file, target, at, report, values) if path is not None]
+    if len(set(places)) < len(places):
+        raise InputError("two of FILE, --out, --at, --report and --values are the same file: name them apart.")
+    part = target.with_name(f"{target.name}.part")
+    again = shlex.join(["heatnets", *sys.argv[1:], *([] if resume else ["--resume"])])
     with storage.alone(target, "name another result with --out"):
         if "features" not in options:
             options["checkpoint"] = part
         if part.exists() and not resume:
+            archives.read(part, "checkpoint")
             console.print(f"an interrupted run's {part} is replaced (--resume would have gone on from it)")
             part.unlink()
         elif resume and not part.exists():
             console.print(f"nothing to go on from: there is no {part}")
-        again = f"`heatnets solve {file}{f' --out {out}' if out else ''} --resume`"
         ends_at_once(
             lambda: (
-                f"finished rounds are kept in {part}: {again} goes on from there"
+                f"finished rounds are kept in {part}; to go on: {again}"
                 if part.exists()
-                else "no round was finished: nothing is kept"
+                else "no round was finished, nothing is kept"
             )
         )
         console.print(f"{statement.problem!r}", soft_wrap=True)
@@ -78,8 +89,13 @@ def solve(
         u.save(target)
         part.unlink(missing_ok=True)
         ends_at_once(lambda: f"the solution is kept in {target}, its certificates are not")
+        certificates, failed = [], list[str]()
         with screen.Bars(console) as progress:
-            certificates = [(w, u.certify(w.t, w.x, progress=progress, **w.options)) for w in wanted]
+            for w in wanted:
+                try:
+                    certificates.append((w, u.certify(w.t, w.x, progress=progress, **w.options)))
+                except HeatnetsError as error:
+                    failed.append(f"no certificate at t = {w.t:g}: {error}")
     _show(console, u, took, certificates, target)
     if values is not None:
         points.save(values, _columns(statement, certificates))
@@ -88,20 +104,29 @@ def solve(
         from heatnets import solved
 
         told = [(w.t, w.x, c) for w, c in certificates]
-        command = f"heatnets solve {file.name} --seed {u.stats['seed']}" + "".join(
-            f" --{k} {v:g}" for k, v in (("tol", tol), ("seconds", seconds)) if v is not None
-        )
+        command = shlex.join(["heatnets", *(a for a in sys.argv[1:] if a != "--resume")])
         page = solved.page(
             u, title=file.stem, stated=statement.words, certificates=told, reproduce=command, warnings=list(u.stats["warnings"])
         )
         storage.write(report, page)
         console.print(f"report: {report}")
     if as_json:
-        print(json.dumps(_words(u, took, certificates, target, report)))
+        print(json.dumps(_finite(_words(u, took, certificates, target, report))))
+    if failed:
+        raise NumericalError(f"{'; '.join(failed)}. The solution is kept in {target}.")
     if u.stats["tolerance_met"] is False:
         raise NumericalError(
             f"the tolerance was not met: the error is estimated at {u.stats['estimated_error']:.2g}. What was found is in {target}."
         )
+
+
+def _finite(value: Any) -> Any:
+    """With null for numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(v) for name, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _asked(at: Path | None, statement: Statement) -> list[Wanted]:

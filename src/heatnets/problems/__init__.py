@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from typing import Any
 
+from heatnets.archives import words
 from heatnets.errors import InputError, choice
 from heatnets.problem import Problem
 from heatnets.problems import coefficients, finance, paper, semilinear, structures, variable
@@ -81,6 +83,16 @@ def words_of(name: str) -> str:
     return " ".join((inspect.getdoc(PROBLEMS[name]) or "").split("\n\n")[0].split())
 
 
+def _origin(name: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
+    """What a file can tell of a named problem; None where a parameter is more than numbers."""
+    told = words({"named": name, "parameters": parameters})
+    try:
+        json.dumps(told)
+    except TypeError:
+        return None
+    return told
+
+
 def get(name: str, **parameters: Any) -> Problem:
     """A named problem. Parameters are those of its function here, for example `dim` and `horizon`.
 
@@ -91,4 +103,4 @@ def get(name: str, **parameters: Any) -> Problem:
     known = parameters_of(name)
     if unknown := [p for p in parameters if p not in known]:
         raise InputError(f"problem {name!r} takes the parameters {', '.join(known)}; got {', '.join(map(repr, unknown))}.")
-    return PROBLEMS[name](**parameters).but(origin={"named": name, "parameters": parameters})
+    return PROBLEMS[name](**parameters).but(origin=_origin(name, parameters))
