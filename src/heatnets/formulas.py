@@ -90,6 +90,7 @@ _TOKEN = re.compile(
 )
 _BINDING = {"<": 1, ">": 1, "<=": 1, ">=": 1, "+": 2, "-": 2, "*": 3, "/": 3, "^": 5}
 _SIGN = 4
+_SOURCE_ALONE = "u and du are known in `source` alone"
 _COMPARISONS = ("<", ">", "<=", ">=")
 _LOOKALIKES = {"×": "*", "·": "*", "−": "-", "–": "-", "÷": "/", "π": "pi", "²": "^2", "³": "^3", "½": "0.5", "Σ": "sum(...)", "√": "sqrt(...)"}  # fmt: skip
 
@@ -196,7 +197,9 @@ class _Parser:
                 if name in FUNCTIONS
                 else nearest(name, (*self.known, *CONSTANTS, *FUNCTIONS))
             )
-            raise FormulaError(f"unknown name {name[:40]!r}; {hint}", self.text, position)
+            raise FormulaError(
+                f"unknown name {name[:40]!r}; {_SOURCE_ALONE if name in ('u', 'du') else hint}", self.text, position
+            )
         elif following == ("op", "["):
             self.at += 1
             kind, index, where = self.tokens[self.at]

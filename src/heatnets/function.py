@@ -95,6 +95,8 @@ def _check_trace(
     dim = next(a.shape[0] for a in args if a.shape)
     try:
         closed, out = jax.make_jaxpr(f, return_shape=True)(*args)
+    except InputError as error:
+        raise InputError(f"`{name}`: {error}") from error
     except jax.errors.TracerBoolConversionError as error:
         raise InputError(
             f"`{name}` must be traceable by JAX; it branches in Python on a value that depends on its arguments "

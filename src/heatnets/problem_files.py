@@ -118,7 +118,7 @@ class _Complaints:
     """Everything that is wrong with a file, each with its line, to be said at once."""
 
     def __init__(self, name: str, text: str) -> None:
-        self.name, self.found, self.lines = name, list[str](), dict[str, int]()
+        self.name, self.found, self.lines = name, list[tuple[int, str]](), dict[str, int]()
         for number, line in enumerate(text.splitlines(), 1):
             if match := re.match(r"\s*\[*\s*(?:[\w-]+\.)*\"?([\w-]+)\"?\s*[=\].]", line):
                 self.lines.setdefault(match[1], number)
@@ -126,7 +126,7 @@ class _Complaints:
     def add(self, key: str, words: str) -> None:
         line = self.lines.get(key.rsplit(".", 1)[-1])
         if len(self.found) < _MOST:
-            self.found.append(f"{f'line {line}' if line else 'whole file'}: {words}")
+            self.found.append((line or 0, f"{f'line {line}' if line else 'whole file'}: {words}"))
 
     def about(self, key: str, make: Callable[[], Any]) -> Any:
         """What `make` returns; None, and a complaint, where it refuses."""
@@ -136,7 +136,8 @@ class _Complaints:
             raise NotFiniteError(f"{self.name}: {error}") from error
         except InputError as error:
             words = str(error)
-            self.add(key, words if f"`{key}`" in words else f"`{key}`: {words}")
+            named = next((name for name in re.findall(r"`(\w+)`", words) if name in self.lines), None)
+            self.add(named or key, words if named or f"`{key}`" in words else f"`{key}`: {words}")
             return None
         except (ArithmeticError, ValueError, TypeError, MemoryError) as error:
             self.add(key, f"`{key}`: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
@@ -150,7 +151,7 @@ class _Complaints:
     def stop(self) -> None:
         if self.found:
             count = len(self.found)
-            lines = "\n".join(f"  {words}".replace("\n", "\n  ") for words in self.found)
+            lines = "\n".join(f"  {words}".replace("\n", "\n  ") for _, words in sorted(self.found))
             many = "one error" if count == 1 else f"{count} errors{' or more' if count == _MOST else ''}"
             raise InputError(f"{self.name}: {many}, nothing was run\n{lines}")
 
@@ -172,8 +173,25 @@ def from_toml(text: str, name: str = "the problem") -> Statement:
     points = _points(content, problem, wrong)
     wrong.stop()
     assert problem is not None
-    words = [(key, _shown(value)) for key, value in content.items() if key not in ("solve", "certify")]
+    words = [("equation", _equation(content))] if "problem" not in content else []
+    words += [(key, _shown(value)) for key, value in content.items() if key != "certify"]
     return Statement(problem.but(origin={"toml": text}), options, points, words)
+
+
+def _equation(content: Mapping[str, Any]) -> str:
+    """The equation in symbols, with what the file gives it."""
+    A = content.get("diffusion", 1.0)
+    if "process" in content:
+        terms = ["L u, L the generator of the process"]
+    elif isinstance(A, str | list):
+        terms = ["tr(A D²u)" if content.get("form") == "trace" else "div(A ∇u)"]
+    else:
+        terms = ["Δu" if A == 1 else f"{A:g} Δu"]
+    terms += ["b·∇u"] if "drift" in content else []
+    terms += ["c u"] if "reaction" in content else []
+    terms += ["F"] if "source" in content else []
+    right = " + ".join(terms)
+    return f"u_t + {right} = 0, u(T, x) given" if "terminal" in content else f"u_t = {right}, u(0, x) given"
 
 
 def _shown(value: Any) -> str:

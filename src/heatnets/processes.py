@@ -109,7 +109,8 @@ class GeometricBrownian(Process):
         return diffusion(A, dim), (Logarithm(), Moving(growth - half))
 
     def __repr__(self) -> str:
-        return f"process=GeometricBrownian(volatility={_short(self.volatility)}, growth={_short(self.growth)})"
+        correlated = "" if self.correlation is None else f", correlation={_short(self.correlation)}"
+        return f"process=GeometricBrownian(volatility={_short(self.volatility)}, growth={_short(self.growth)}{correlated})"
 
 
 class OrnsteinUhlenbeck(Process):

@@ -58,6 +58,9 @@ diffusion = 1.0                                 # D, with no hidden one half; a 
 # reaction = -0.1                               # c: a number, or a formula
 # exact = "..."                                 # the solution u(t, x), where it is known: only ever used to measure
 
+# In place of diffusion and drift, for prices: [process.geometric_brownian] with volatility, growth, correlation below it,
+# terminal = "max(mean(x) - 100, 0)", reaction = -0.03, region = { point = 100 }.
+
 region = { box = [-1, 1] }                      # where the answer is wanted; { point = 0 } or { normal = { mean = 0, std = 1 } }
 
 [parameters]                                    # names for the formulas: numbers, lists, or formulas

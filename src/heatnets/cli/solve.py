@@ -93,7 +93,7 @@ def solve(
         with screen.Bars(console) as progress:
             for w in wanted:
                 try:
-                    certificates.append((w, u.certify(w.t, w.x, progress=progress, **w.options)))
+                    certificates.append((w, u.certify(w.t, w.x, progress=progress, **{"seed": u.stats["seed"], **w.options})))
                 except HeatnetsError as error:
                     failed.append(f"no certificate at t = {w.t:g}: {error}")
     _show(console, u, took, certificates, target)
@@ -144,18 +144,22 @@ def _show(console: Any, u: Solution, took: float, certificates: list[tuple[Wante
     from heatnets.function import place
 
     s = u.stats
+    compiled, where = s["seconds"]["compile"], "at the point" if u.problem.region.single else "over the region"
     told = {
         "size": f"{s['features'][0]} + {s['features'][1]} features (initial condition + source), {s['rows'][0]} rows, degree {s['time_degree']} in time",
         "design": f"{s['design']}{', in pairs' if s['antithetic'] else ''}; solver {s['solver']}, rank {s['rank']}",
-        "seconds": f"{took:.1f}, of which {s['seconds']['compile']:.1f} compilation, on {s['device']}",
+        "seconds": f"{took:.1f}{f', of which {compiled:.1f} compilation' if compiled <= took else ' since it went on'}, on {s['device']}",
         "stopped": s["stopped"] or "the size was given",
-        "estimated error": "none for a size that was given: u.error()" if s["estimated_error"] is None else f"{s['estimated_error']:.1e} (relative, root mean square over the region)",
+        "estimated error": "none for a size that was given: u.error()" if s["estimated_error"] is None else f"{s['estimated_error']:.1e} (relative, root mean square {where}, by judges that had no part in the choice)",
     }  # fmt: skip
     if s["tolerance_met"] is not None:
         told["tolerance"] = "met" if s["tolerance_met"] else "NOT met"
-    for wanted, sure in certificates:
+    for number, (wanted, sure) in enumerate(certificates, 1):
         (flag,) = points.flags(u.problem, *_one(wanted))
-        told[f"u({place([wanted.t, wanted.x])})".replace("t = ", "").replace("x = ", "")] = f"{sure}{f'; {flag}' if flag else ''}"
+        name = (
+            f"point {number}, {place([wanted.t, wanted.x])}" if len(certificates) > 1 else f"u at {place([wanted.t, wanted.x])}"
+        )
+        told[name] = f"{sure}{f'; {flag}' if flag else ''}"
     told["result"] = str(target)
     console.print(screen.facts(told))
 
