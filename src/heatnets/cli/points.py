@@ -29,7 +29,7 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     if path.suffix == ".npz":
         return _npz(path, problem)
     wanted = f"rows are t and {problem.dim} coordinates, or t and one number for all of them"
-    rows = list[list[float]]()
+    rows, named = list[list[float]](), False
     with open(path, newline="", encoding="utf-8-sig") as file:
         try:
             for number, row in enumerate(csv.reader(file), 1):
@@ -38,8 +38,9 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
                 try:
                     rows.append([float(cell) for cell in row])
                 except ValueError:
-                    if not rows and not any(map(_is_number, row)):
-                        continue  # names of the columns
+                    if not rows and not named and not any(map(_is_number, row)):
+                        named = True  # the line of names
+                        continue
                     raise InputError(
                         f"{path}, line {number}: {describe(','.join(row))} is not made of numbers; {wanted}."
                     ) from None
