@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import random
+import re
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -240,3 +242,12 @@ def test_fuzzed_files_are_read_or_refused_in_words():
             assert len(str(error)) > 10  # noqa: PT017
     assert 0 < read_ < 300
     assert math.isfinite(read_)
+
+
+@pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
+def test_the_files_shown_on_the_pages_are_problems():
+    root = Path(__file__).parent.parent
+    shown = [block for page in (root / "README.md", *(root / "docs").glob("*.md")) for block in re.findall(r"^```toml\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)]  # fmt: skip
+    assert len(shown) >= 4
+    for text in (*shown, (root / "examples" / "own_problem.toml").read_text()):
+        assert from_toml(text).problem.dim > 1
