@@ -126,7 +126,7 @@ class _Complaints:
     def add(self, key: str, words: str) -> None:
         line = self.lines.get(key.rsplit(".", 1)[-1])
         if len(self.found) < _MOST:
-            self.found.append((line or 0, f"{f'line {line}' if line else 'whole file'}: {words}"))
+            self.found.append((line or 10**9, f"{f'line {line}' if line else 'whole file'}: {words}"))
 
     def about(self, key: str, make: Callable[[], Any]) -> Any:
         """What `make` returns; None, and a complaint, where it refuses."""
