@@ -12,8 +12,8 @@ def main(out: Path | None = None) -> dict[str, float]:
     u = hn.solve(problem, **stated.options)
     t, x, _ = stated.points[0]
     sure, truth = u.certify(t, x), float(hn.exact_values(problem, t, x))
-    print(f"u(1, x)    {sure.value:.6f}")
-    print(f"exact      {truth:.6f}")
+    print(f"u(1, x)    {sure.value:.4f}")
+    print(f"exact      {truth:.4f}")
     print(f"error, L2  {hn.measure(u).l2:.0e}")
     if out is not None:
         hn.plots.save(hn.plots.slices(u), out)
