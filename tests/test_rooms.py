@@ -19,7 +19,7 @@ ORDER = [
     "directions", "features", "collocation",
     "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "certificate", "slopes", "explain",
     "settings", "checkpoints", "sums", "tables", "newton", "tangents", "remainder", "solution", "accuracy", "linear", "rounds", "judges", "refine", "mild", "solving",
-    "problems", "problem_files", "results", "canvas", "curves", "plots", "report", "solved", "reproduce", "cli", "__main__",
+    "problems", "statements", "problem_files", "results", "canvas", "curves", "plots", "report", "solved", "reproduce", "cli", "__main__",
 ]  # fmt: skip
 
 

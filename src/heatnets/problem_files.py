@@ -8,7 +8,7 @@ import runpy
 import sys
 import tomllib
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heatnets import problems
-from heatnets.diffusions import diffusion
 from heatnets.errors import (
     FileError,
     HeatnetsError,
@@ -30,19 +29,15 @@ from heatnets.errors import (
     nearest,
     positive,
 )
-from heatnets.formulas import Formula
-from heatnets.function import Function
 from heatnets.precision import in_double
 from heatnets.problem import Problem
-from heatnets.processes import GeometricBrownian, OrnsteinUhlenbeck, Process
-from heatnets.regions import Box, Normal, Point, Region
 from heatnets.settings import settings
 from heatnets.solution import check_asked
 from heatnets.solving import solve
+from heatnets.statements import Complaints, Reader
 from heatnets.tiles import workshop
 
 LARGEST = 2**18  # bytes of a TOML file
-_MOST = 20  # errors that are told
 _WIDEST = 10**7  # dimensions
 _DATA = ("initial", "terminal", "source", "exact")
 _KEYS = (
@@ -62,7 +57,6 @@ _KEYS = (
     "certify",
 )
 _CERTIFY = ("t", "x", "samples", "confidence", "halfwidth", "seed")
-_PROCESSES: dict[str, type[Process]] = {"geometric_brownian": GeometricBrownian, "ornstein_uhlenbeck": OrnsteinUhlenbeck}
 _LEFT_OUT = ("problem", "progress", "device", "checkpoint")  # of the keywords of hn.solve: not for a file
 _DEFAULTS = {name: p.default for name, p in inspect.signature(solve).parameters.items() if name not in _LEFT_OUT}
 OPTIONS = list(_DEFAULTS)
@@ -114,48 +108,6 @@ def read(path: str | Path) -> Statement:
         ) from None
 
 
-class _Complaints:
-    """Everything that is wrong with a file, each with its line, to be said at once."""
-
-    def __init__(self, name: str, text: str) -> None:
-        self.name, self.found, self.lines = name, list[tuple[int, str]](), dict[str, int]()
-        for number, line in enumerate(text.splitlines(), 1):
-            if match := re.match(r"\s*\[*\s*(?:[\w-]+\.)*\"?([\w-]+)\"?\s*[=\].]", line):
-                self.lines.setdefault(match[1], number)
-
-    def add(self, key: str, words: str) -> None:
-        line = self.lines.get(key.rsplit(".", 1)[-1])
-        if len(self.found) < _MOST:
-            self.found.append((line or 10**9, f"{f'line {line}' if line else 'whole file'}: {words}"))
-
-    def about(self, key: str, make: Callable[[], Any]) -> Any:
-        """What `make` returns; None, and a complaint, where it refuses."""
-        try:
-            return make()
-        except NotFiniteError as error:  # of the numbers, not of the file
-            raise NotFiniteError(f"{self.name}: {error}") from error
-        except InputError as error:
-            words = str(error)
-            named = next((name for name in re.findall(r"`(\w+)`", words) if name in self.lines), None)
-            self.add(named or key, words if named or f"`{key}`" in words else f"`{key}`: {words}")
-            return None
-        except (ArithmeticError, ValueError, TypeError, MemoryError) as error:
-            self.add(key, f"`{key}`: {str(error).splitlines()[0] if str(error) else type(error).__name__}")
-            return None
-
-    def known(self, key: str, table: Mapping[str, Any], names: Any) -> None:
-        for name in table:
-            if name not in names and len(self.found) < _MOST:
-                self.add(str(name), f"unknown key `{str(name)[:60]}`{f' in [{key}]' if key else ''}; {nearest(str(name), names)}")
-
-    def stop(self) -> None:
-        if self.found:
-            count = len(self.found)
-            lines = "\n".join(f"  {words}".replace("\n", "\n  ") for _, words in sorted(self.found))
-            many = "one error" if count == 1 else f"{count} errors{' or more' if count == _MOST else ''}"
-            raise InputError(f"{self.name}: {many}, nothing was run\n{lines}")
-
-
 @in_double
 def from_toml(text: str, name: str = "the problem") -> Statement:
     """The problem that a TOML text states; all that is wrong with it in one `InputError`."""
@@ -166,7 +118,7 @@ def from_toml(text: str, name: str = "the problem") -> Statement:
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         hint = " Formulas are texts: write them in quotes." if isinstance(error, tomllib.TOMLDecodeError) else ""
         raise InputError(f"{name} is not a TOML file: {str(error) or 'too deep'}.{hint}") from None
-    wrong = _Complaints(name, text)
+    wrong = Complaints(name, text)
     wrong.known("", content, _KEYS)
     problem = _named(content, wrong) if "problem" in content else _stated(content, wrong)
     options = _options(_table(content, "solve", wrong), problem, wrong)
@@ -198,7 +150,7 @@ def _shown(value: Any) -> str:
     return ", ".join(f"{k} = {_shown(v)}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
-def _table(content: Mapping[str, Any], key: str, wrong: _Complaints) -> dict[str, Any]:
+def _table(content: Mapping[str, Any], key: str, wrong: Complaints) -> dict[str, Any]:
     found = content.get(key, {})
     if isinstance(found, dict):
         return found
@@ -206,7 +158,7 @@ def _table(content: Mapping[str, Any], key: str, wrong: _Complaints) -> dict[str
     return {}
 
 
-def _named(content: Mapping[str, Any], wrong: _Complaints) -> Problem | None:
+def _named(content: Mapping[str, Any], wrong: Complaints) -> Problem | None:
     """One of the package's own problems."""
     for key in (*_DATA, "diffusion", "drift", "reaction", "form", "steps", "region", "process"):
         if key in content:
@@ -219,12 +171,12 @@ def _named(content: Mapping[str, Any], wrong: _Complaints) -> Problem | None:
     return wrong.about("problem", lambda: problems.get(name, **given))
 
 
-def _stated(content: Mapping[str, Any], wrong: _Complaints) -> Problem | None:
+def _stated(content: Mapping[str, Any], wrong: Complaints) -> Problem | None:
     """A problem of the user's own."""
     before = len(wrong.found)
     dim = wrong.about("dim", lambda: _dimension(content))
     horizon = wrong.about("horizon", lambda: positive("horizon", content.get("horizon"), "It is the final time T."))
-    reader = _Reader(dim or 1, horizon or 1.0, wrong)
+    reader = Reader(dim or 1, horizon or 1.0, wrong)
     for name, value in _table(content, "parameters", wrong).items():
         reader.parameter(name, value)
     data: dict[str, Any] = {}
@@ -255,109 +207,7 @@ def _dimension(content: Mapping[str, Any]) -> int:
     return dim
 
 
-class _Reader:
-    """Formulas and numbers of one file, in the names that are known there: d, T, i = (1, ..., d), and its parameters."""
-
-    def __init__(self, dim: int, horizon: float, wrong: _Complaints) -> None:
-        self.dim, self.wrong = dim, wrong
-        self.names: dict[str, Any] = {"d": float(dim), "T": horizon, "i": np.arange(1.0, dim + 1)}
-
-    def parameter(self, name: str, value: Any) -> None:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*", name) or name in ("t", "x", "u", "du", *self.names):
-            self.wrong.add(name, f"`{name[:40]}` cannot name a parameter: letters and digits, and not t, x, u, du, d, T or i.")
-            return
-        found = self.wrong.about(name, lambda: self.constant(value))
-        self.names[name] = 0.0 if found is None else found
-
-    def constant(self, value: Any) -> Any:
-        """A number, an array of numbers, or what a formula without t and x gives."""
-        if isinstance(value, str):
-            found = np.asarray(Formula(value, (), self.names)())
-        elif isinstance(value, bool) or not isinstance(value, int | float | list):
-            raise InputError(f"a number, a list of numbers or a formula in quotes is wanted; got {describe(value)}.")
-        else:
-            try:
-                found = np.asarray(value, np.float64)
-            except (TypeError, ValueError, OverflowError):
-                raise InputError(f"a list must hold numbers, rows of one length; got {describe(value)}.") from None
-        if not np.all(np.isfinite(found)):
-            raise InputError("every number must be finite.")
-        return float(found) if found.ndim == 0 else found
-
-    def function(self, key: str, value: Any, arguments: tuple[str, ...]) -> Function | None:
-        """A formula as a function; a source is one of as many of t, x, u, du as it names."""
-
-        def make() -> Function:
-            formula = Formula(
-                str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value, arguments, self.names
-            )
-            used = arguments
-            if len(arguments) > 2:
-                used = arguments[: 4 if "du" in formula.names else 3 if "u" in formula.names else 2]
-                formula = Formula(formula.text, used, self.names)
-            return Function(formula, arguments=" ".join(used))
-
-        return self.wrong.about(key, make)
-
-    def coefficient(self, key: str, value: Any) -> Any:
-        def make() -> Any:
-            if not isinstance(value, str):
-                return self.constant(value)
-            formula = Formula(value, ("t", "x"), self.names)
-            return Function(formula, arguments="t x") if formula.names & {"t", "x"} else self.constant(value)
-
-        found = self.wrong.about(key, make)
-        if key == "diffusion" and found is not None and not callable(found):
-            self.wrong.about(key, lambda: diffusion(found, self.dim))
-        return found
-
-    def region(self, value: Any) -> Region | None:
-        def make() -> Region:
-            kinds = ("box", "point", "normal")
-            if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in kinds:
-                raise InputError(
-                    f"write region = {{ box = [-1, 1] }}, {{ point = 0 }} or {{ normal = {{ mean = 0, std = 1 }} }}; got {describe(value)}."
-                )
-            ((kind, given),) = value.items()
-            if kind == "point":
-                return Point(self.place(given))
-            if kind == "normal":
-                if not isinstance(given, dict) or set(given) - {"mean", "std"}:
-                    raise InputError(f"write normal = {{ mean = 0, std = 1 }}; got {describe(given)}.")
-                return Normal(**{k: self.constant(v) for k, v in given.items()})
-            if not isinstance(given, list) or len(given) != 2:
-                raise InputError(
-                    f"write box = [low, high], each one number, a list of {self.dim} or a formula; got {describe(given)}."
-                )
-            return Box(*(self.constant(bound) for bound in given))
-
-        return self.wrong.about("region", make)
-
-    def place(self, value: Any) -> np.ndarray:
-        """A point: one number for all coordinates, a list of them, or a formula."""
-        found = np.asarray(self.constant(value))
-        if found.shape not in ((), (self.dim,)):
-            raise InputError(f"a point is one number for all coordinates, or {self.dim} of them; got {found.size}.")
-        return np.broadcast_to(found, (self.dim,)).copy()
-
-    def process(self, value: Any) -> Process | None:
-        def make() -> Process:
-            if not isinstance(value, dict) or len(value) != 1 or not isinstance(next(iter(value.values())), dict):
-                raise InputError(
-                    f"write [process.geometric_brownian] or [process.ornstein_uhlenbeck], and its parameters below; got {describe(value)}."
-                )
-            ((kind, given),) = value.items()
-            if kind not in _PROCESSES:
-                raise InputError(f"unknown process {kind!r}; {nearest(kind, _PROCESSES)}")
-            taken = list(inspect.signature(_PROCESSES[kind]).parameters)
-            if unknown := [k for k in given if k not in taken]:
-                raise InputError(f"unknown key `{unknown[0]}` of {kind}; {nearest(unknown[0], taken)}")
-            return _PROCESSES[kind](**{k: self.constant(v) for k, v in given.items()})
-
-        return self.wrong.about("process", make)
-
-
-def _options(table: Mapping[str, Any], problem: Problem | None, wrong: _Complaints) -> dict[str, Any]:
+def _options(table: Mapping[str, Any], problem: Problem | None, wrong: Complaints) -> dict[str, Any]:
     """Keywords of hn.solve."""
     wrong.known("solve", table, OPTIONS)
     before = len(wrong.found)
@@ -366,7 +216,7 @@ def _options(table: Mapping[str, Any], problem: Problem | None, wrong: _Complain
         if key == "memory" and isinstance(value, str):
             value = wrong.about("memory", partial(size_in_bytes, value))
         elif key == "train_region":
-            reader = _Reader(1, 1.0, wrong)
+            reader = Reader(1, 1.0, wrong)
             value = reader.region(value)
         found[key] = tuple(value) if isinstance(value, list) else value
     if problem is not None and len(wrong.found) == before:
@@ -392,7 +242,7 @@ def size_in_bytes(text: str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _points(content: Mapping[str, Any], problem: Problem | None, wrong: _Complaints) -> list[Wanted]:
+def _points(content: Mapping[str, Any], problem: Problem | None, wrong: Complaints) -> list[Wanted]:
     """The points of [[certify]] tables."""
     tables = content.get("certify", [])
     tables = [tables] if isinstance(tables, dict) else tables
@@ -404,7 +254,7 @@ def _points(content: Mapping[str, Any], problem: Problem | None, wrong: _Complai
         wrong.known("certify", table, _CERTIFY)
         if problem is None:
             continue
-        reader = _Reader(problem.dim, problem.horizon, wrong)
+        reader = Reader(problem.dim, problem.horizon, wrong)
         x = wrong.about("x", partial(reader.place, table.get("x", 0.0)))
         t = wrong.about("t", partial(reader.constant, table.get("t", 0.0 if problem.backward else problem.horizon)))
         options = {k: v for k, v in table.items() if k in _CERTIFY and k not in ("t", "x")}

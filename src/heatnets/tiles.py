@@ -160,32 +160,23 @@ def matrix(
     an entry is a tuple of numbers, so is the result of matrices. `strip` bounds the points per compiled call: calls of one
     strip and one block size compile once, for large matrices twice, whatever the numbers of points and blocks are.
     """
-    return _within_memory(lambda shop: _matrix(entry, blocks, context, points, floats, shop, phase, strip), shop)
 
+    def work(shop: Workshop) -> PyTree:
+        rows, columns = len(points[0]), sum(map(_length, blocks))
+        result: PyTree = None
+        known = 0
+        for block, column, start, height, tile in _calls(blocks, rows, strip, lambda size: _cut(size, floats, points, shop)):
+            here = tuple(jnp.asarray(p[start : start + height]) for p in points)
+            piece = _strip(entry, block, context, here, tile)
+            if result is None:
+                result = jax.tree.map(lambda _: jnp.zeros((rows, columns)), piece)
+            result = _place(result, piece, start, column)
+            jax.block_until_ready(result)
+            known = min(known + height * _length(block), rows * columns)  # a last strip overlaps the one before it
+            shop.progress(phase, known, rows * columns)
+        return result
 
-def _matrix(
-    entry: Callable[..., PyTree],
-    blocks: list[Any],
-    context: PyTree,
-    points: tuple[np.ndarray, ...],
-    floats: int,
-    shop: Workshop,
-    phase: str,
-    strip: int | None,
-) -> PyTree:
-    rows, columns = len(points[0]), sum(map(_length, blocks))
-    result: PyTree = None
-    known = 0
-    for block, column, start, height, tile in _calls(blocks, rows, strip, lambda size: _cut(size, floats, points, shop)):
-        here = tuple(jnp.asarray(p[start : start + height]) for p in points)
-        piece = _strip(entry, block, context, here, tile)
-        if result is None:
-            result = jax.tree.map(lambda _: jnp.zeros((rows, columns)), piece)
-        result = _place(result, piece, start, column)
-        jax.block_until_ready(result)
-        known = min(known + height * _length(block), rows * columns)  # a last strip overlaps the one before it
-        shop.progress(phase, known, rows * columns)
-    return result
+    return _within_memory(work, shop)
 
 
 class _Call(NamedTuple):
