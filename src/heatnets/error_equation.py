@@ -117,12 +117,12 @@ def residual_form(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pa
         weight = here / density
         found: list[tuple[float, np.ndarray]] = []
         for factor, level, own in walk.levels(noise):
-            R, terms = _both(u.residual, level, here, there, (1 - r) * here, own)
+            R, terms = antithetic_mean(u.residual, level, here, there, (1 - r) * here, own)
             value = weight * R
             if not found:
                 rounding[some] += EPS * np.sum(weight * terms, axis=1) / pairs
             if u.start:
-                (e0,) = _both(lambda s, y: (u.initial(y),), level, here, there, here, own)
+                (e0,) = antithetic_mean(lambda s, y: (u.initial(y),), level, here, there, here, own)
                 value = value + u.start * e0
             found.append((factor, value))
         out[some, first:last], steps[some, first:last] = combined(found)
@@ -144,7 +144,7 @@ def allowance(steps: np.ndarray) -> Any:
     return np.maximum(np.abs(steps[..., 0]), 0.5 * np.abs(steps[..., 1]))
 
 
-def _both(
+def antithetic_mean(
     function: Callable[..., Any], walk: Walk, t: np.ndarray, x: np.ndarray, lag: np.ndarray, noise: np.ndarray
 ) -> list[np.ndarray]:
     """A function of points, weighted, averaged over the ends of paths with a noise and with its opposite."""

@@ -137,19 +137,25 @@ class Relative(NamedTuple):
 
 
 def relative(corrections: np.ndarray, values: np.ndarray, rounding: np.ndarray, confidence: float) -> Relative:
-    """From independent corrections (P, S) of the values (P,) of a fit at random points: products of different samples estimate the squares of the error and of u.
+    """From independent corrections (P, S) of the values (P,) of a fit at random points: products of different samples estimate the squares of the error and of u."""
+    whole = values[:, None] + corrections
+    unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (corrections, whole))
+    return relative_of_squares(products(corrections / unit), products(whole / size), (unit, size), rounding, confidence)
+
+
+def relative_of_squares(
+    error: np.ndarray, true: np.ndarray, units: tuple[float, float], rounding: np.ndarray, confidence: float
+) -> Relative:
+    """From unbiased estimates of the squares of the error and of u at random points, (P,) each, in units² of their own.
 
     The interval is that of the ratio: of the mean of e² - ρ² u² over points, ρ² the ratio of the means.
     """
-    whole = values[:, None] + corrections
-    unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (corrections, whole))
-    error, true = _products(corrections / unit), _products(whole / size)
+    unit, size = units
     square = float(true.mean())
     noise = float(true.std(ddof=1)) / np.sqrt(len(true))
     floor = rms(rounding)
     if not square > 3 * noise:
-        why = "the size of u over the region is lost in the noise of the samples: ask for more samples"
-        return Relative(np.inf, 0.0, np.inf, size, (why,))
+        return Relative(np.inf, 0.0, np.inf, size, (SIZE_UNKNOWN,))
     ratio = float(error.mean()) / square
     found = interval((error - ratio * true)[None] / square, confidence, "points", HEAVY_POINTS, unseen=0.0)
     scale, half = size * np.sqrt(square), float(found.half[0])
@@ -160,7 +166,10 @@ def relative(corrections: np.ndarray, values: np.ndarray, rounding: np.ndarray, 
     return Relative(root(ratio), root(ratio - half), root(ratio + half), scale, found.reasons[0])
 
 
-def _products(samples: np.ndarray) -> np.ndarray:
+SIZE_UNKNOWN = "the size of u over the region is lost in the noise of the samples: ask for more samples"
+
+
+def products(samples: np.ndarray) -> np.ndarray:
     """The mean of products of two different samples, for each row: unbiased for the square of their expectation."""
     n = samples.shape[1]
     return (samples.sum(axis=1) ** 2 - (samples**2).sum(axis=1)) / (n * (n - 1))

@@ -1,4 +1,11 @@
-"""Who judges the fits of a growth: points of the region and samples on paths from them, with entries that are computed once."""
+"""Samples that fits of a growth are judged by: points of the region and places on paths from them, with entries that are computed once.
+
+Three estimates of the same error, each blind in its own way:
+
+    residual form        unbiased, sharp, blind for what happens on rarer paths than were sampled
+    Monte Carlo values   unbiased, blind below their noise (`reference.py`)
+    maximum principle    |u| <= max |u0| + t max |F| over sampled paths: free, and coarse
+"""
 
 from __future__ import annotations
 
@@ -7,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heatnets import error_equation, intervals, streams
-from heatnets.assembly import initial_values, value_columns
+from heatnets.assembly import initial_values, tangent, value_columns
 from heatnets.operators import Equation
 from heatnets.precision import EPS
 from heatnets.problem import Problem
+from heatnets.reference import ReferenceValues
 from heatnets.tables import Table
 from heatnets.tiles import Workshop
 
@@ -23,12 +31,25 @@ class Grain(NamedTuple):
     block: int = 16
     strip: int = 256
     judges: tuple[int, int] = (64, 7)
-    last_judges: tuple[int, int] = (128, 3)  # rather more points: a small error may be larger in places
+    last_judges: tuple[int, int] = (128, 4)  # rather more points: a small error may be larger in places
 
     @classmethod
     def of(cls, words: list[Any]) -> Grain:
         """One that was kept."""
         return cls(words[0], words[1], tuple(words[2]), tuple(words[3]))
+
+
+class Assessment(NamedTuple):
+    """What samples say of a fit. Errors are relative to the root mean square of u over (0, T] x region."""
+
+    error: float  # by the residual form, one standard error added
+    spread: float  # root mean square of single samples: what the error is below, if residuals on a path never cancel
+    tails: float  # kurtosis of the samples over their number: above a tenth a few of them carry the estimate
+    residual: float  # root mean square, relative to `size`
+    size: float  # what residuals are relative to
+    amplification: float  # Σ |w_j φ_j| / |u|: how much the terms of the network cancel
+    excess: float  # |ũ| over what the maximum principle allows, where it is largest
+    disagreement: float  # from Monte Carlo values, beyond chance
 
 
 class Judges:
@@ -51,27 +72,58 @@ class Judges:
             ends = problem.walk.go(p.s, p.y, p.s, problem.walk.draw(rng, p.s.shape, problem.dim))
             found = initial_values(data, ends.place.reshape(-1, problem.dim), shop).reshape(p.s.shape)
             self.missed = p.grown * ends.weight * found
+        alone = problem if problem.nonlinear is None else problem.but(source=None, nonlinear=None)
+        self.reference = ReferenceValues(alone, data, self.paths.t, self.paths.x, seed, stream, shop)
+
+    def assess(self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None) -> Assessment:
+        """Everything that these samples say of a fit; values at `rows`, too, are held against the maximum principle."""
+        residual, _, _, _, force = self._residual(weights, columns, degree)
+        samples, value, terms, _ = self._corrections(weights, columns, degree)
+        square = error_equation.mean_square(samples)
+        scale, rounding = root_mean_square(value) or 1.0, EPS * root_mean_square(terms)
+        size = max(root_mean_square(force), (root_mean_square(value / self.factor) or 1.0) / self.problem.horizon)
+        return Assessment(
+            float(np.hypot(square.root, rounding)) / scale,
+            float(np.hypot(root_mean_square(samples), rounding)) / scale,
+            _tails(samples),
+            root_mean_square(residual) / size,
+            size,
+            root_mean_square(terms) / scale,
+            self._excess(weights, columns, degree, rows),
+            self._disagreement(value) / scale,
+        )
 
     def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:
         """The relative error of a fit, one standard error added; its relative residual; and what residuals are relative to."""
-        residual, grown, value, terms, force = self._residual(weights, columns, degree)
-        square = error_equation.mean_square(self.factor[:, None] * (self.paths.weight * grown * residual + self.missed))
-        scale, rounding = root_mean_square(value) or 1.0, EPS * root_mean_square(terms)
-        size = max(root_mean_square(force), (root_mean_square(value / self.factor) or 1.0) / self.problem.horizon)
-        return float(np.hypot(square.root, rounding)) / scale, root_mean_square(residual) / size, size
+        found = self.assess(weights, columns, degree)
+        return found.error, found.residual, found.size
 
-    def bound(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> float:
-        """What the relative error of a fit is below, in 99 of 100 cases; where few points carry the mean, T times the largest residual met instead."""
+    def _disagreement(self, value: np.ndarray) -> float:
+        known = self.reference.calls > 0 and self.problem.nonlinear is None
+        return self.reference.disagreement(value) if known else 0.0
+
+    def _excess(self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None) -> float:
+        """|ũ| / (max |u0| + t max |F|) where it is largest; zero where the source depends on u, so that its maximum is not known."""
+        if self.problem.nonlinear is not None or not self.reference.calls:
+            return 0.0
+        tables = [self.table] if rows is None else [self.table, rows]
+        force = max(self.reference.largest[1], *(float(np.max(np.abs(table.forcing))) for table in tables))
+        grown, worst = max(1.0, float(np.max(self.paths.grown))), 0.0
+        for table in tables:
+            bound = grown * (self.reference.largest[0] + table.points[0] * force)
+            value = np.abs(table.fitted(weights, columns, degree))
+            worst = max(worst, float(np.max(np.divide(value, bound, out=np.zeros_like(value), where=bound > 0))))
+        return worst
+
+    def _corrections(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:
+        """Samples of the error at each point (P, S); the fit there and the size of its terms; T times the largest residual met."""
         residual, grown, value, terms, _ = self._residual(weights, columns, degree)
-        corrections = self.factor[:, None] * (self.paths.weight * grown * residual + self.missed)
-        found = intervals.relative(corrections, value, EPS * terms, 0.98)
-        if not found.reasons:
-            return float(found.high)
+        samples = self.factor[:, None] * (self.paths.weight * grown * residual + self.missed)
         largest = self.problem.horizon * float(np.max(np.abs(np.maximum(grown, 1.0) * residual))) + float(
             np.max(np.abs(self.missed))
         )
         largest *= float(np.max(self.factor)) * max(1.0, float(np.max(self.paths.grown)))
-        return float(max(found.high, largest / found.scale))
+        return samples, value, terms, np.asarray(largest)
 
     def _residual(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:
         """The residual on the paths (P, S), and by how much an error made there grows on the way; the fit at their starting points and the size of its terms; the source on the paths."""
@@ -84,6 +136,96 @@ class Judges:
             rate = 0.5 * (table.reaction[:n].reshape(lag.shape) + table.reaction[n:, None])
             grown = np.exp(np.clip(rate * lag, -_MOST, _MOST))
         return residual, grown, self.factor * (V @ weights), self.factor * (np.abs(V) @ np.abs(weights)), force
+
+
+class Verdict(NamedTuple):
+    """The last word on a fit: its relative error, an upper bound of it, why neither is known where they are infinite, and what was compared."""
+
+    error: float
+    bound: float  # 99 %
+    doubts: tuple[str, ...]  # about the residual form: then Monte Carlo values alone decide
+    reasons: tuple[str, ...]  # why nothing is known
+    residual: float  # root mean square, relative
+    facts: dict[str, Any]  # for `stats["check"]`
+
+
+class FinalCheck:
+    """Samples that have no part in any choice: whether a tolerance is met, and what the error is in the end.
+
+    The residual form is believed where its tails are light, the network's terms do not cancel by more than `CANCELLATION`, and its values obey the
+    maximum principle. Where it is not, the error is what Monte Carlo values and the largest residual leave possible. Where Monte Carlo
+    values contradict it, they win.
+    """
+
+    def __init__(
+        self, problem: Problem, data: Equation, shop: Workshop, seed: int, size: tuple[int, int], strip: int
+    ) -> None:
+        self.problem, self._shop = problem, shop
+        self.judges = Judges(problem, data, shop, seed, "final check", size, strip)
+        self.reference = self.judges.reference
+
+    def verdict(self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None) -> Verdict:
+        """Everything known of a fit whose features these samples have."""
+        judges, reference = self.judges, self.reference
+        found = judges.assess(weights, columns, degree, rows)
+        samples, value, terms, largest = judges._corrections(weights, columns, degree)
+        sharp = intervals.relative(samples, value, EPS * terms, 0.98)
+        source, slack = self._source_samples()
+        known, certain = (reference.compare(value, level, source) for level in (0.98, 0.998))
+        doubts = tuple(
+            words
+            for words, doubtful in (
+                (f"one of {samples.size} residuals carries the estimate", not found.tails <= intervals.HEAVY),
+                (f"terms of the network cancel by {found.amplification:.0e}", not found.amplification <= CANCELLATION),
+                (f"values exceed the maximum principle {found.excess:.2g} times", not found.excess <= EXCESS),
+            )
+            if doubtful
+        )
+        usable = not known.reasons
+        scale = known.scale if usable else root_mean_square(value) or 1.0
+        error, bound, reasons = found.error, sharp.high, ()
+        if not np.isfinite(bound) or sharp.reasons:
+            bound = max(float(largest) / scale, error)
+        if doubts:
+            others = [known.high] if usable else []
+            if len(doubts) == 1 and not found.tails <= intervals.HEAVY:
+                others.append(float(largest) / scale)
+            error = bound = max(error, min(others)) if others else np.inf
+            reasons = () if others else (*doubts, *known.reasons)
+        if not certain.reasons and certain.low > CONTRADICTION * slack * error:
+            error, bound = known.value, known.high
+            doubts = (*doubts, f"Monte Carlo values differ by {known.value:.2g}")
+        facts = {
+            "monte_carlo": known.value if usable else None, "monte_carlo_high": known.high if usable else None, "floor": reference.floor,
+            "monte_carlo_samples": reference.samples * len(value), "residual_form": found.error, "tails": found.tails,
+            "residual_samples": samples.size, "largest_residual": float(largest) / scale, "amplification": found.amplification, "maximum_principle": found.excess,
+            "doubts": doubts, "reasons": reasons,
+        }  # fmt: skip
+        return Verdict(error, max(bound, error), doubts, reasons, found.residual, facts)
+
+    def _source_samples(self) -> tuple[np.ndarray | None, float]:
+        """Of a source that depends on u, at the fit: its part of the mild formulation, (P, S); and how much larger a defect of that may be than the error."""
+        nonlinear, paths, table = self.problem.nonlinear, self.judges.paths, self.judges.table
+        if nonlinear is None:
+            return None, 1.0
+        n = paths.s.size
+        force = tangent(nonlinear, table.points, table.fit, table.slope, self._shop).force[:n].reshape(paths.s.shape)
+        rate = float(np.max(np.abs(table.reaction))) if np.size(table.reaction) else 0.0
+        return self.judges.factor[:, None] * paths.weight * force, 1.0 + self.problem.horizon * rate
+
+
+CANCELLATION = 1e8  # of the terms of a network: beyond, what is rare may be large
+EXCESS = 2.0  # over the largest data met, which sampled paths underestimate
+CONTRADICTION = 2.0  # between the two estimates that is no chance
+
+
+def _tails(samples: np.ndarray) -> float:
+    """Kurtosis about zero, over the number of samples: 1 where a single one carries the mean square."""
+    size = float(np.max(np.abs(samples)))
+    if not size:
+        return 0.0
+    squares = (samples / size) ** 2
+    return float(np.mean(squares**2) / np.mean(squares) ** 2 / samples.size)
 
 
 def root_mean_square(values: Any) -> float:

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 import scipy.linalg
+import scipy.linalg.lapack
 import threadpoolctl
 from jaxtyping import Array, Float
 
@@ -68,29 +69,35 @@ def solve(
         jax.block_until_ready(fit.weights)
     if not np.all(np.isfinite(fit.weights)):
         raise NumericalError(f'the least-squares solve ({fit.solver}) gave weights that are not finite; try solver="svd".')
-    if A.shape[0] < A.shape[1]:
-        among = (
-            "regularised by the ridge"
-            if ridge > 0
-            else "of minimum norm" + (" after column scaling" if fit.solver in ("svd", "qr") else "")
-        )
-        fit.notes.append(f"under-determined: {A.shape[0]} rows for {A.shape[1]} features; the weights are those {among}")
+    fit.notes.extend(_under_determined(*A.shape, fit.solver, ridge))
     return fit
 
 
+def _under_determined(rows: int, columns: int, solver: str, ridge: float) -> list[str]:
+    if rows >= columns:
+        return []
+    scaled = " after column scaling" if solver in ("svd", "qr") else ""
+    among = "regularised by the ridge" if ridge > 0 else f"of minimum norm{scaled}"
+    return [f"under-determined: {rows} rows for {columns} features; the weights are those {among}"]
+
+
 def _lapack_threads(size: int) -> threadpoolctl.threadpool_limits:
-    """One LAPACK thread, or all of them where the system is large and they measurably help at this moment.
+    return threadpoolctl.threadpool_limits(_thread_count(size), user_api="blas")
+
+
+def _thread_count(size: int) -> int | None:
+    """One LAPACK thread, or all of them (None) where the system is large and they measurably help at this moment.
 
     OpenBLAS threads wait by spinning. On two cores that other processes were using too, a QR of 2400 x 1091 took 39 s with
     two threads and 0.35 s with one.
     """
     if size < _LARGE:
-        return threadpoolctl.threadpool_limits(1, user_api="blas")
+        return 1
     sample = np.random.default_rng(0).standard_normal((512, 512))
     with threadpoolctl.threadpool_limits(1, user_api="blas"):
         alone = min(_seconds(sample) for _ in range(3))
     together = max(_seconds(sample) for _ in range(3))
-    return threadpoolctl.threadpool_limits(None if together < alone else 1, user_api="blas")
+    return None if together < alone else 1
 
 
 def _seconds(sample: np.ndarray) -> float:
@@ -163,37 +170,80 @@ def _left_out(keep: Array) -> list[str]:
     ]
 
 
-def _qr(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
-    """min |A w - b|² + μ² |w|², A with unit columns, from the triangular factor of [A b; μI 0] alone.
+class Damped:
+    """min |A w - b|² + μ² |w|², A with unit columns, for several μ = rcond · √M from one factorisation.
 
-    μ = rcond · √M, and √M bounds the largest singular value. The rank is estimated from the diagonal of the factor.
+    [A b] = QR once; then the triangular factor of [R; μI] for each μ, a fifth of the work. √M bounds the largest
+    singular value, so `rcond` is relative to it. The rank is estimated from the diagonal of the factor. With
+    `condition` c the weights keep c·w = 1.
     """
-    scaled, scale, keep = _scale(A)
-    n = A.shape[1]
-    cut = 1e-14 if rcond is None else rcond
-    triangle, right = _triangle(scaled, b, cut * np.sqrt(n))
-    diagonal = np.abs(np.asarray(triangle.diagonal()))
-    if not np.all(diagonal > 0):  # no damping, and columns of zeros
-        return _svd(A, b, rcond, ridge)
-    by = scipy.linalg.solve_triangular if isinstance(A, np.ndarray) else jax.scipy.linalg.solve_triangular
-    kept = diagonal[diagonal > 2 * cut * np.sqrt(n)]
-    spread = float(kept.max() / kept.min()) if len(kept) else 1.0
-    return Fit(by(triangle, right) * scale, len(kept), spread, cut, "qr", _left_out(keep))
+
+    def __init__(self, A: Array, b: Array, condition: Array | None = None) -> None:
+        self._mirror: Array | None = None
+        self._threads = _thread_count(min(A.shape))
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            if condition is not None:
+                A, b, self._first, self._mirror = _turn(A, b, condition)
+            self._free = A.shape[1]
+            if self._free:
+                scaled, self._scale, self._keep = _scale(A)
+                self._triangle, self._right = _triangle(scaled, b)
+
+    def fit(self, rcond: float) -> Fit | None:
+        """The weights for one damping; None where the factor is singular: nothing damps columns of zeros."""
+        if not self._free:  # one feature: the condition says it all
+            return Fit(self._restore(jnp.zeros(0)), 0, 1.0, rcond, "qr", [])
+        damping = rcond * np.sqrt(self._free)
+        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+            triangle, right = _damp(self._triangle, self._right, damping)
+            diagonal = np.abs(np.asarray(triangle.diagonal()))
+            if not np.all(diagonal > 0):
+                return None
+            numpy = isinstance(triangle, np.ndarray)
+            solve = scipy.linalg.solve_triangular if numpy else jax.scipy.linalg.solve_triangular
+            weights = self._restore(solve(triangle, right) * self._scale)
+        kept = diagonal[diagonal > 2 * damping]
+        spread = float(kept.max() / kept.min()) if len(kept) else 1.0
+        return Fit(weights, len(kept), spread, rcond, "qr", _left_out(self._keep))
+
+    def _restore(self, weights: Array) -> Array:
+        return weights if self._mirror is None else _turn_back(self._mirror, weights, self._first)
+
+
+def _qr(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
+    """Damped least squares with columns scaled to unit norm."""
+    fit = Damped(A, b).fit(1e-14 if rcond is None else rcond)
+    return _svd(A, b, rcond, ridge) if fit is None else fit
+
+
+_BLOCK = 128  # columns per block of the triangular update: faster than 16, 32 and 64 at 1500 columns
 
 
 @_anywhere
-def _triangle(xp: Any, A: Array, b: Array, damping: float) -> tuple[Array, Array]:
-    """R and Qᵀb of [A; damping I] = QR, Q never formed."""
+def _triangle(xp: Any, A: Array, b: Array) -> tuple[Array, Array]:
+    """R, square, and Qᵀb of A = QR, Q never formed."""
     n = A.shape[1]
     if xp is np:
-        tall = np.zeros((len(b) + n, n + 1), order="F")
-        tall[: len(b), :n], tall[: len(b), n] = A, b
-        tall[len(b) + np.arange(n), np.arange(n)] = damping
-        R = scipy.linalg.qr(tall, mode="r", overwrite_a=True, check_finite=False)[0]
+        R = scipy.linalg.qr(np.column_stack([A, b]), mode="r", overwrite_a=True, check_finite=False)[0][:n]
     else:
-        top = xp.concatenate([A, b[:, None]], axis=1)
-        R = xp.linalg.qr(xp.concatenate([top, xp.eye(n, n + 1) * damping]), mode="r")
-    return R[:n, :n], R[:n, n]
+        R = xp.linalg.qr(xp.concatenate([A, b[:, None]], axis=1), mode="r")[:n]
+    if len(R) < n:  # fewer rows than columns
+        R = xp.concatenate([R, xp.zeros((n - len(R), n + 1))])
+    return R[:, :n], R[:, n]
+
+
+@_anywhere
+def _damp(xp: Any, R: Array, right: Array, damping: float) -> tuple[Array, Array]:
+    """The triangular factor of [R; damping I] and what becomes of the right-hand side."""
+    n = len(right)
+    if xp is np:
+        below = np.diag(np.full(n, float(damping)))
+        factor, reflectors, blocks, _ = scipy.linalg.lapack.dtpqrt(n, min(_BLOCK, n), R, below, overwrite_b=True)
+        top, _, _ = scipy.linalg.lapack.dtpmqrt(n, reflectors, blocks, right[:, None], np.zeros((n, 1)), trans="T")
+        return np.triu(factor), top[:, 0]
+    tall = xp.concatenate([xp.concatenate([R, right[:, None]], axis=1), xp.eye(n, n + 1) * damping])
+    factor = xp.linalg.qr(tall, mode="r")
+    return factor[:n, :n], factor[:n, n]
 
 
 @_anywhere

@@ -23,7 +23,7 @@ from heatnets.clock import Clock
 from heatnets.collocation import PLACEMENTS
 from heatnets.errors import Notes, NumericalError
 from heatnets.features import Feature
-from heatnets.judges import Grain, Judges, root_mean_square
+from heatnets.judges import EXCESS, FinalCheck, Grain, Judges, Verdict, root_mean_square
 from heatnets.operators import Equation, equation
 from heatnets.problem import Problem
 from heatnets.rounds import Course, Fit, Round
@@ -33,9 +33,12 @@ from heatnets.tables import Table
 from heatnets.tiles import Workshop, peak_bytes
 
 DEGREES = (0, 1, 3)  # of the weights in time
+DAMPINGS = (1e-14, 1e-11, 1e-8, 1e-6, 1e-4)  # of the least-squares problem, relative to its largest singular value
 
 _ROWS_PER_FEATURE = 8  # two per column at the highest degree
 _ON_DEVICE = 2**24  # entries from which a system is factored on a GPU: below, compiling for its shape takes longer than LAPACK
+_NEARLY_BEST = 2.0  # times the best score: noise of the judges
+_FINAL_RESIDUALS = 2  # per feature, of the final check: a quarter of the rows
 _RESOLVED = 1e-11  # an estimated error that no user can tell from rounding: growing stops
 
 
@@ -105,6 +108,11 @@ class Dictionary:
             self.rows.add_points(self._points(have, rows), phase)
         self.sizes = sizes
 
+    def extend_reference(self) -> None:
+        """Monte Carlo values at the judges' points, as many samples as are a small part of the work so far."""
+        if self.problem.nonlinear is None:
+            self.judges.reference.extend(len(self.kind) * len(self.rows.points[0]))
+
     def entries(self, growing: list[str]) -> int:
         """Entries the next round would compute."""
         sizes, rows = self.planned(growing)
@@ -128,8 +136,12 @@ class Dictionary:
     def counts(self) -> tuple[int, int]:
         return int(np.sum(self.kind == 0)), int(np.sum(self.kind == 1))
 
-    def solve(self, columns: np.ndarray, degree: int) -> Fit:
-        """Weights of some columns, and their error by the error equation."""
+    def solve(self, columns: np.ndarray, degree: int, damping: float | None = None) -> Fit:
+        """Weights of some columns, and their error by the error equation; with a damping of its own, or with the one that judges find best.
+
+        Hardly damped weights of opposite sign cancel to ten digits where rows are, and not elsewhere: on rare paths the residual is then enormous.
+        Of the fits that are nearly the best the most damped is taken.
+        """
         table = self.rows
         A, b = table.system(columns, degree)
         condition = None
@@ -138,11 +150,24 @@ class Dictionary:
             condition = np.concatenate([start, np.zeros(degree * len(columns))])
         if self.shop.device.platform != "cpu" and A.size > _ON_DEVICE:
             A, b = jnp.asarray(A), jnp.asarray(b)
-        solved = least_squares.solve(A, b, self.settings.solver, self.settings.rcond, 0.0, condition)
+        asked = self.settings.rcond if damping is None else damping
+        if self.settings.solver != "qr":
+            solved = [least_squares.solve(A, b, self.settings.solver, asked, 0.0, condition)]
+        else:
+            system = least_squares.Damped(A, b, condition)
+            solved = [system.fit(rcond) for rcond in (DAMPINGS if asked is None else (asked,))]
+        fits = [self._judge(columns, degree, one, A, b) for one in solved]
+        best = min(fit.score for fit in fits)
+        return next(fit for fit in reversed(fits) if fit.score <= _NEARLY_BEST * best)
+
+    def _judge(self, columns: np.ndarray, degree: int, solved: least_squares.Fit, A: Any, b: Any) -> Fit:
         weights = np.asarray(solved.weights)
-        error, judged, size = self.judges.error(weights, columns, degree)
-        trained = root_mean_square(A @ solved.weights - b) / size
-        return Fit(len(columns), len(table.points[0]), degree, solved, error, trained, judged)
+        found = self.judges.assess(weights, columns, degree, self.rows)
+        trained = root_mean_square(A @ solved.weights - b) / found.size
+        error, score = max(found.error, found.disagreement), max(found.spread, found.disagreement)
+        if not found.excess <= EXCESS:
+            score = max(score, found.excess)
+        return Fit(len(columns), len(self.rows.points[0]), degree, solved, error, trained, found.residual, score)
 
     def begin(self, fit: Fit | None) -> None:
         """Take the tangent of a source that depends on u at the best fit so far, or at the mean of the features from u0."""
@@ -173,14 +198,15 @@ class Dictionary:
 
         def solve() -> tuple[np.ndarray, float]:
             nonlocal found
-            found = self.solve(columns, fit.degree)
+            found = self.solve(columns, fit.degree, fit.solved.rcond)
             return np.asarray(found.solved.weights), found.error
 
         tables = (self.rows, self.judges.table)
         weights, changes = newton.settle(tables, np.asarray(fit.solved.weights), fit.degree, solve, self.settings.iteration)
         self.iterations.append(changes)
-        error, judged, _ = self.judges.error(weights, columns, fit.degree)
-        return found._replace(solved=found.solved._replace(weights=jnp.asarray(weights)), error=error, judged=judged)
+        settled = self.judges.assess(weights, columns, fit.degree)
+        solved = found.solved._replace(weights=jnp.asarray(weights))
+        return found._replace(solved=solved, error=settled.error, judged=settled.residual, score=settled.spread)
 
 
 def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> Solution:
@@ -195,32 +221,41 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     growing = [d.name for d in dictionary.designs]
     shop.require(dictionary.bytes(growing), "the first round", "")
     course = Course() if kept is None else Course.of(*kept)
-    referee = None if settings.tol is None else Referee(problem, data, shop, settings, grain)
+    target = np.inf if settings.tol is None else settings.tol  # an estimate below it is worth a final check
+    verdicts: dict[int, Verdict] = {}
+
+    def verdict_on(fit: Fit) -> Verdict:
+        """The last word on a fit, by samples of its own."""
+        if fit.features not in verdicts:
+            verdicts[fit.features] = _final_verdict(dictionary, fit)
+        return verdicts[fit.features]
+
     if kept is not None:
         started = min(started, time.perf_counter() - course.history[-1].seconds)
         with clock.phase("assembly"):
             dictionary.grow_again(course)
         clock.add(course.clock)
         notes.recall(kept[0]["warnings"])
-        if referee is not None:
-            referee.restore(course.referee)
+        target = course.target if settings.tol is not None else target
         shop.progress(f"goes on after {course.history[-1]}", 1, 1)
     while True:
         if kept is None:
             label, entries, before = f"round {len(course.history)}", dictionary.entries(growing), dict(clock.seconds)
             with clock.phase("assembly"):
                 dictionary.grow(growing, label)
+            with clock.phase("check"):
+                dictionary.extend_reference()
             with clock.phase("solve"):
                 everything = np.arange(len(dictionary.kind))
                 dictionary.begin(course.best)
-                fit = min((dictionary.solve(everything, k) for k in dictionary.degrees), key=lambda f: f.error)
+                fit = min((dictionary.solve(everything, k) for k in dictionary.degrees), key=lambda f: f.score)
                 fit = dictionary.settle(fit)
             elapsed = time.perf_counter() - started
             made = Round(dictionary.counts, len(dictionary.rows.points[0]), fit.degree, " + ".join(growing), fit.error, elapsed)
             shop.progress(f"{label}: {made}", 1, 1)
             spent = {phase: clock.seconds[phase] - before.get(phase, 0.0) for phase in ("assembly", "solve")}
             course.take(fit, made, growing, entries, spent, clock.seconds)
-            course.iterations, course.referee = dictionary.iterations, referee and [referee.target, *referee.known]
+            course.iterations, course.target = dictionary.iterations, target
             checkpoint.keep({"grain": grain, "warnings": notes.texts, **course.words}, course.arrays)
         kept, best, growing = None, course.best, course.makes[-1]
         assert best is not None
@@ -230,11 +265,12 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         if course.stalled == 3:
             why = "three rounds brought no gain"
             break
-        if referee is not None and best.error <= referee.target:
+        if settings.tol is not None and best.error <= target:
             with clock.phase("check"):
-                if referee.met(dictionary, best):
+                if verdict_on(best).bound <= settings.tol:
                     why = "the tolerance is met"
                     break
+            target = best.error / 2  # not yet: ask again when the error has halved
 
         def late(make: list[str]) -> str:
             """Words if a round that doubles `make` would not end in time: cost goes with the entries, and with the cube of the columns."""
@@ -245,7 +281,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         if why := late(growing[:1]):
             break
         with clock.phase("choice"):
-            growing = _choose(dictionary, best.degree, growing)
+            growing = _choose(dictionary, best.degree, best.solved.rcond, growing)
         if why := late(growing):
             break
         if dictionary.bytes(growing) > shop.memory:
@@ -253,24 +289,37 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
             notes.warn(f"growth ended at {sum(dictionary.counts)} features: {why}", 5)
             break
     with clock.phase("check"):
-        # The judges chose the best of many fits, so that their verdict on it flatters: others have the last word.
-        others = Judges(problem, data, shop, settings.seed, "last judges", grain.last_judges, grain.strip)
-        others.table.add_features(dictionary.rows.blocks[: best.features // grain.block], "last judges")
-        if problem.nonlinear is not None:
-            others.table.linearise(np.asarray(best.solved.weights), best.degree)
-        error, judged, _ = others.error(np.asarray(best.solved.weights), np.arange(best.features), best.degree)
-        if problem.nonlinear is not None:
-            newton.check_tangent(others.table, error, problem)
-        best = best._replace(error=error, judged=judged)
-        met = None if referee is None else referee.met(dictionary, best)
-    return _network(problem, settings, dictionary, best, course.history, clock, skipped, shop, notes, Ending(why, met))
+        verdict = verdict_on(best)
+    met = None if settings.tol is None else bool(verdict.bound <= settings.tol)
+    best = best._replace(error=verdict.error, judged=verdict.residual)
+    ending = Ending(why, met, verdict.reasons, verdict.facts)
+    return _network(problem, settings, dictionary, best, course.history, clock, skipped, shop, notes, ending)
+
+
+def _final_verdict(dictionary: Dictionary, fit: Fit) -> Verdict:
+    """What samples say of a fit that had no part in choosing it: two residuals per feature, and Monte Carlo values."""
+    problem, grain, rows = dictionary.problem, dictionary.grain, dictionary.rows
+    points, samples = grain.last_judges
+    size = (points, max(samples, _FINAL_RESIDUALS * fit.features // points))
+    check = FinalCheck(problem, rows.data, dictionary.shop, dictionary.settings.seed, size, grain.strip)
+    check.judges.table.add_features(rows.blocks[: fit.features // grain.block], "final check")
+    weights, columns = np.asarray(fit.solved.weights), np.arange(fit.features)
+    if problem.nonlinear is not None:
+        check.judges.table.linearise(weights, fit.degree)
+    check.reference.extend(fit.features * fit.rows)
+    verdict = check.verdict(weights, columns, fit.degree, rows)
+    if problem.nonlinear is not None and np.isfinite(verdict.error):
+        newton.check_tangent(check.judges.table, verdict.error, problem)
+    return verdict
 
 
 class Ending(NamedTuple):
-    """Why a growth ended, and whether its tolerance is met (None where none was asked for)."""
+    """Why a growth ended; whether its tolerance is met (None where none was asked for); why nothing is known of its error, where that is so."""
 
     why: str
     met: bool | None
+    unknown: tuple[str, ...]
+    check: dict[str, Any]  # what the last word was based on
 
 
 def no_time(needed: float, elapsed: float, seconds: float) -> str:
@@ -278,33 +327,6 @@ def no_time(needed: float, elapsed: float, seconds: float) -> str:
     if elapsed + needed < seconds:
         return ""
     return f"the next round would take about {needed:.2g} s, and {elapsed:.2g} of {seconds:g} s are spent"
-
-
-class Referee:
-    """Whether a tolerance is met, by judges that have no other part: a growth asks them when its own estimate is below `target`."""
-
-    def __init__(self, problem: Problem, data: Equation, shop: Workshop, settings: Growth, grain: Grain) -> None:
-        assert settings.tol is not None
-        self.tol, self.target, self.grain = settings.tol, settings.tol, grain
-        points, samples = grain.last_judges
-        self.judges = Judges(problem, data, shop, settings.seed, "referee", (2 * points, samples + 1), grain.strip)
-        self.known: tuple[int, bool] = (0, False)
-
-    def restore(self, kept: Any) -> None:
-        """As it was after the last round of an earlier run."""
-        self.target, *known = kept
-        self.known = known[0], known[1]
-
-    def met(self, dictionary: Dictionary, fit: Fit) -> bool:
-        if self.known[0] != fit.features:
-            have = len(self.judges.table.blocks)
-            self.judges.table.add_features(dictionary.rows.blocks[have : fit.features // self.grain.block], "referee")
-            if dictionary.problem.nonlinear is not None:
-                self.judges.table.linearise(np.asarray(fit.solved.weights), fit.degree)
-            bound = self.judges.bound(np.asarray(fit.solved.weights), np.arange(fit.features), fit.degree)
-            self.target = min(self.target, fit.error / 2)  # not yet: ask again when the error has halved
-            self.known = fit.features, bound <= self.tol
-        return self.known[1]
 
 
 def _grain(problem: Problem, settings: Growth, data: Equation, shop: Workshop, notes: Notes) -> Grain:
@@ -341,7 +363,7 @@ def _seconds(dictionary: Dictionary, rows: int) -> float:
     return (time.perf_counter() - start) / (dictionary.rows.values.size - known)
 
 
-def _choose(dictionary: Dictionary, degree: int, growing: list[str]) -> list[str]:
+def _choose(dictionary: Dictionary, degree: int, damping: float, growing: list[str]) -> list[str]:
     """The designs to double next: all that grew so far, unless some add nothing where others converge.
 
     Small dictionaries rank designs wrongly (neighbour products prefer Gaussian directions at 64 pairs; at 512 the union is better by
@@ -355,7 +377,7 @@ def _choose(dictionary: Dictionary, degree: int, growing: list[str]) -> list[str
     others = [n for n in growing if n != names[0]]
     makes = [growing, *([n for n in growing if n != left] for left in others if len(others) > 1), names[:1]]
     errors = np.array(
-        [[_error(dictionary, [names.index(n) for n in make], m, degree) for m in (size // 2, size)] for make in makes]
+        [[_error(dictionary, [names.index(n) for n in make], m, degree, damping) for m in (size // 2, size)] for make in makes]
     )
     if not np.all(errors > 0):
         return growing
@@ -366,10 +388,10 @@ def _choose(dictionary: Dictionary, degree: int, growing: list[str]) -> list[str
     return makes[int(np.argmin(np.where(worth, promised, np.inf)))] if np.any(worth) else growing
 
 
-def _error(dictionary: Dictionary, numbers: list[int], size: int, degree: int) -> float:
+def _error(dictionary: Dictionary, numbers: list[int], size: int, degree: int, damping: float) -> float:
     """The error of the first `size` features of some designs alone, from the entries that are there."""
     columns = np.flatnonzero(np.isin(dictionary.design, numbers) & (dictionary.rank < size))
-    return dictionary.solve(columns, degree).error
+    return dictionary.solve(columns, degree, damping).score
 
 
 def _network(
@@ -419,10 +441,11 @@ def network(
     """What a growth ended with, as a `Solution`; `facts` are the stats that depend on how its weights were found."""
     if not error <= 0.1 and problem.nonlinear is not None:
         raise NumericalError(newton.unsolved(f"the error is estimated at {error:.2g} of the solution's size", problem))
-    if error > 0.1:
+    if not error <= 0.1:
+        known = f"the error is estimated at {error:.2g} of the solution's size"
+        why = known if np.isfinite(error) else f"the error cannot be estimated ({'; '.join(ending.unknown)})"
         notes.warn(
-            f"not solved: the error is estimated at {error:.2g} of the solution's size. Give more `seconds`, or a smaller region or "
-            "horizon; data that grow too fast at infinity cannot be met at all.",
+            f"not solved: {why}. Give more `seconds`, or a smaller region or horizon; data that grow too fast at infinity cannot be met at all.",
             stacklevel=7 if facts["enforce"] == "equation" else 6,  # the caller's line
         )
     elif ending.met is False:
@@ -435,5 +458,5 @@ def network(
         "family": settings.family.name, "design": " + ".join(d.name for d in settings.designs), "antithetic": settings.antithetic,
         "collocation": settings.collocation, "initial_rows": "exact", "initial_weight": None, **facts,
         "seconds": MappingProxyType(clock.seconds), "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
-        "estimated_error": error, "tolerance_met": ending.met, "stopped": ending.why, "history": tuple(history), "warnings": (*problem.warnings, *notes.texts),
+        "estimated_error": error, "tolerance_met": ending.met, "stopped": ending.why, "check": MappingProxyType(ending.check), "history": tuple(history), "warnings": (*problem.warnings, *notes.texts),
     })  # fmt: skip

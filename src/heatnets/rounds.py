@@ -45,6 +45,7 @@ class Fit(NamedTuple):
     error: float  # relative, one standard error added
     trained: float  # root mean square misfit of the rows, relative to the source (to u/T where there is none)
     judged: float  # the same of the judges' rows
+    score: float  # what fits are compared by: an upper estimate of the error that rare residuals deceive less
 
     @property
     def words(self) -> list[Any]:
@@ -71,7 +72,7 @@ class Course:
     spent: dict[str, float] = field(default_factory=dict)  # seconds of the last round
     clock: dict[str, float] = field(default_factory=dict)  # seconds of all
     iterations: list[list[float]] = field(default_factory=list)
-    referee: Any = None
+    target: float = np.inf  # an estimate below it is worth a final check
 
     def take(
         self, fit: Fit, made: Round, growing: list[str], entries: int, spent: dict[str, float], clock: dict[str, float]
@@ -79,8 +80,8 @@ class Course:
         """One more round."""
         self.history.append(made)
         self.makes.append(growing)
-        self.stalled = self.stalled + 1 if self.best is not None and fit.error > _STALLED * self.best.error else 0
-        self.fit, self.best = fit, fit if self.best is None or fit.error < self.best.error else self.best
+        self.stalled = self.stalled + 1 if self.best is not None and fit.score > _STALLED * self.best.score else 0
+        self.fit, self.best = fit, fit if self.best is None or fit.score < self.best.score else self.best
         self.entries, self.spent, self.clock = entries, spent, dict(clock)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from heatnets.assembly import Points, both_rows, drag_rows, forcing, residual_columns, tangent, value_columns
+from heatnets.assembly import Points, both_rows, drag_rows, forcing, powers, residual_columns, tangent, value_columns
 from heatnets.error_equation import rms
 from heatnets.features import Feature
 from heatnets.function import place
@@ -52,6 +52,11 @@ class Table:
             residuals = residuals - np.broadcast_to(self.reaction, self.points[0].shape)[rows, None] * values
             residuals = residuals if self.drag is None else residuals - self.drag[rows, columns]
         return residual_columns(values, residuals, t, degree, self.problem.horizon), self.forcing[rows]
+
+    def fitted(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> np.ndarray:
+        """A fit of some columns at the points."""
+        p, _ = powers(self.points[0] / self.problem.horizon, degree)
+        return np.sum((self.values[:, columns] @ weights.reshape(degree + 1, -1).T) * p, axis=1)
 
     @quietly
     def linearise(self, weights: np.ndarray, degree: int, picard: bool = False) -> np.ndarray:

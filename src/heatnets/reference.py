@@ -1,0 +1,128 @@
+"""Monte Carlo values at points of the region: a check of a network that needs no smoothness and knows nothing of its residual.
+
+    u(t, x) = E[u0(X_t)] + t E[F(rt, X_{(1-r)t})],    X the path from x, r uniform on (0, 1)
+
+Residuals sampled at a few hundred places cannot see what is rare and large. A plain average of the data can: a network that is wrong by
+the size of u differs from it, whatever its residual. A sample costs two evaluations of the data, where a sample of the residual costs one
+with derivatives for every feature, so that there can be many.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from heatnets import streams
+from heatnets.assembly import forcing, initial_values
+from heatnets.error_equation import antithetic_mean, combined
+from heatnets.intervals import HEAVY, Relative, Tally, relative_of_squares
+from heatnets.operators import Equation
+from heatnets.problem import Problem
+from heatnets.tiles import Workshop
+
+_PER_CALL = 2**13  # pairs at all points together: calls of one shape compile once
+_COORDINATES = 2**22  # of the noise of those pairs at most
+_ENTRIES_PER_PAIR = 16  # entries of the system that cost more than one pair
+_FREE = 2**21  # coordinates of pairs that are always affordable: a tenth of a second
+_OVERHEAD = 16  # coordinates that a pair costs beside its own
+_FEWEST, _MOST = 2, 256  # calls
+_HEAVY_SHARE = 0.1  # of the points: more of them with heavy tails, and nothing is known
+_AGREE = 3.0  # standard errors
+
+HEAVY_TAILS = "a few Monte Carlo samples carry the variance at {share:.0f} % of the points"
+
+
+class ReferenceValues:
+    """Means of antithetic Monte Carlo samples of u at points (t, x), which more samples sharpen.
+
+    `mean`, `variance` (of the mean) and `bias` (what steps of paths may have done) have shape (points,), in units of u.
+    """
+
+    def __init__(
+        self, problem: Problem, data: Equation, t: np.ndarray, x: np.ndarray, seed: int, stream: str, shop: Workshop
+    ) -> None:
+        self._problem, self._data, self._shop, self._t, self._x = problem, data, shop, t, x
+        self._rng = streams.generator(seed, f"{stream}, Monte Carlo values")
+        self._factor = np.broadcast_to(problem.amplitude(t), t.shape)  # from the canonical problem's values to u
+        self._moments, self._steps, self._source = Tally(), Tally(), problem.source is not None
+        self._width = int(np.prod(problem.walk.normals(problem.dim)))
+        self.pairs = int(np.clip(min(_PER_CALL, _COORDINATES // self._width) // len(t), 2, None))  # in a call
+        self.calls = 0
+        self.largest = [0.0, 0.0]  # |u0| and |F| met, before weights of paths
+
+    @property
+    def samples(self) -> int:
+        """At each point."""
+        return 2 * self.pairs * self.calls
+
+    def extend(self, entries: int) -> None:
+        """Draw as much as is a small part of a solve that computes so many entries of its system: by counting, never by the clock."""
+        pairs = max(entries * self._problem.dim // (_ENTRIES_PER_PAIR * self._width), _FREE // (self._width + _OVERHEAD))
+        for _ in range(self.calls, int(np.clip(pairs // (len(self._t) * self.pairs), _FEWEST, _MOST))):
+            samples, steps = self._draw()
+            self._moments.add((self._factor[:, None] * samples).T)
+            self._steps.add((self._factor[:, None] * steps).T)
+            self.calls += 1
+        self.mean, self.variance = self._moments.mean, self._moments.variance / self._moments.count
+        self.bias = self._steps.mean
+
+    def _draw(self) -> tuple[np.ndarray, np.ndarray]:
+        """Antithetic pairs of samples, (points, pairs), and what steps half as many change."""
+        walk, here, there = self._problem.walk, self._t[:, None], self._x[:, None, :]
+        shape = (len(self._t), self.pairs)
+        ends, inside = (walk.levels(walk.draw(self._rng, shape, self._problem.dim)) for _ in range(2))
+        lag = (1 - self._rng.random(shape)) * here
+        levels = []
+        for (factor, level, noise), (_, _, other) in zip(ends, inside, strict=True):
+            (value,) = antithetic_mean(lambda s, y: (self._initial(y),), level, here, there, here, noise)
+            if self._source:
+                (force,) = antithetic_mean(lambda s, y: (self._force(s, y),), level, here, there, lag, other)
+                value = value + here * force
+            levels.append((factor, value))
+        samples, steps = combined(levels)
+        return samples, steps[..., 0]
+
+    def _initial(self, y: np.ndarray) -> np.ndarray:
+        return self._noted(0, initial_values(self._data, y, self._shop))
+
+    def _force(self, s: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return self._noted(1, forcing(self._data, (s, y), self._shop))
+
+    def _noted(self, kind: int, values: np.ndarray) -> np.ndarray:
+        self.largest[kind] = max(self.largest[kind], float(np.max(np.abs(values))))
+        return values
+
+    @property
+    def heavy(self) -> float:
+        """The share of points where a few samples carry the variance."""
+        return float(np.mean(~(self._moments.kurtosis <= HEAVY * self._moments.count)))
+
+    def compare(self, values: np.ndarray, confidence: float, source: np.ndarray | None = None) -> Relative:
+        """The relative L2 difference of the values of a network, (points,), from u, with an interval: noise does not count as difference.
+
+        `source` are samples (points, S) of what a source adds that these values do not know.
+        """
+        mean, variance = self.mean, self.variance
+        if source is not None:
+            mean = mean + source.mean(axis=1)
+            variance = variance + source.var(axis=1, ddof=1) / source.shape[1]
+        unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (mean - values, mean))
+        error = ((mean - values) / unit) ** 2 - variance / unit**2
+        true = (mean / size) ** 2 - variance / size**2
+        found = relative_of_squares(error, true, (unit, size), self.bias, confidence)
+        if self.heavy > _HEAVY_SHARE:
+            return found._replace(reasons=(*found.reasons, HEAVY_TAILS.format(share=100 * self.heavy)))
+        return found
+
+    def disagreement(self, values: np.ndarray) -> float:
+        """The root mean square difference from u that is beyond chance, in units of u."""
+        square = (self.mean - values) ** 2 - self.variance - self.bias**2
+        noise = float(np.std(square, ddof=1)) / np.sqrt(len(square))
+        beyond = max(float(np.mean(square)) - _AGREE * noise, 0.0)
+        return float(np.sqrt(beyond))
+
+    @property
+    def floor(self) -> float:
+        """The root mean square difference that would not be told from noise, relative to u."""
+        noise = np.sqrt(2 * np.mean(self.variance**2) / len(self.mean))
+        size = float(np.mean(self.mean**2 - self.variance))
+        return float(np.sqrt(_AGREE * noise / size)) if size > 0 else np.inf
