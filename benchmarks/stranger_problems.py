@@ -14,7 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import expit
 from stranger_truth import (
+    Closed,
     Full,
     Law,
     Piece,
@@ -271,13 +273,21 @@ def scales(rng: Rng, reach: Reach) -> Shape:
         parts = [(short(rng.uniform(0.1, 1)), plane_wave([log_uniform(rng, lo, hi)], 0.0, bool(rng.random() < 0.5)))
                  for lo, hi in ((0.5, 2), (3, 8), (12, 30))]  # fmt: skip
         return added(parts)
-    return added([(short(rng.uniform(0.3, 2)), gaussian([reach.centre(rng, 0, 0.5)], w)) for w in (1.0, 0.2, log_uniform(rng, 0.01, 0.1))])
+    return added(
+        [(short(rng.uniform(0.3, 2)), gaussian([reach.centre(rng, 0, 0.5)], w)) for w in (1.0, 0.2, log_uniform(rng, 0.01, 0.1))]
+    )
 
 
 def soft(rng: Rng, reach: Reach) -> Shape:
     """What grows slowly, rounded corners."""
     steep, c = log_uniform(rng, 1, 50), 0.0 if rng.random() < 0.5 else reach.centre(rng)
-    line = rng.choice([f"log(1 + ({steep} * {off(0, c)})**2)", f"sqrt(1 + ({steep} * {off(0, c)})**2)", f"logaddexp(0.0, {steep} * {off(0, c)})"])
+    line = rng.choice(
+        [
+            f"log(1 + ({steep} * {off(0, c)})**2)",
+            f"sqrt(1 + ({steep} * {off(0, c)})**2)",
+            f"logaddexp(0.0, {steep} * {off(0, c)})",
+        ]
+    )
     return ridge(str(line), [(c, 1 / steep)], rest=companion(rng, reach))
 
 
@@ -391,7 +401,10 @@ def draw_operator(rng: Rng, dim: int, horizon: float, forced: bool) -> Operator:
         law, words = Law(dim, D, reaction=c, ripple=e, beat=w), f"{words} + ({c} + {e} cos({w} t)) u"
     elif name == "diffusion of time":
         swing, w = short(rng.uniform(0.2, 0.8)), short(rng.uniform(0.5, 6) / horizon)
-        told = {"diffusion": lambda t, x: D * unit**2 * (1 + swing * jnp.sin(w * t)), "form": str(rng.choice(["trace", "divergence"]))}
+        told = {
+            "diffusion": lambda t, x: D * unit**2 * (1 + swing * jnp.sin(w * t)),
+            "form": str(rng.choice(["trace", "divergence"])),
+        }
         law, words = Law(dim, D, swing=swing, beat=w), f"{words} (1 + {swing} sin({w} t))"
     elif name == "geometric":
         unit = float(rng.choice([1.0, 100.0, 100.0, 1e4]))
@@ -493,7 +506,9 @@ class Stranger:
         return self.truth.exact(np.asarray(t, float), self.plain(x))
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.name}: {self.tags}", *self.words, f"truth good to {self.truth_error:.1e}, {self.replaced} draws replaced"])
+        return "\n".join(
+            [f"{self.name}: {self.tags}", *self.words, f"truth good to {self.truth_error:.1e}, {self.replaced} draws replaced"]
+        )
 
 
 class Writer:
@@ -514,7 +529,9 @@ class Writer:
         V = np.diag(law.covariance(P, zero, zero + self.horizon)[0])
         z = self.end @ P.T
         region = (self.start @ P.T).std(axis=0)
-        return Reach(z.mean(axis=0), region, np.sqrt(z.var(axis=0) + 0.5 * V), V, law.isotropic or (law.along_axes and axes is not None))
+        return Reach(
+            z.mean(axis=0), region, np.sqrt(z.var(axis=0) + 0.5 * V), V, law.isotropic or (law.along_axes and axes is not None)
+        )
 
     def term(self, source: bool, kinds: dict[str, float]) -> tuple[Term, str]:
         """One term, and its text."""
@@ -524,7 +541,9 @@ class Writer:
         amplitude = short(log_uniform(rng, 0.2, 3) * rng.choice([-1, 1]) * self.factor)
         if kind == "full":
             shape: Any = full(rng, dim, source)
-            return Term(kind, amplitude, shape, None, time, pace), self.joined(amplitude, time, shape.code.replace("X", self.coordinates))
+            return Term(kind, amplitude, shape, None, time, pace), self.joined(
+                amplitude, time, shape.code.replace("X", self.coordinates)
+            )
         P, axes = projections(rng, dim)
         shape = KINDS[kind](rng, self.reach(P, axes))
         P = P[: shape.k]
@@ -538,7 +557,9 @@ class Writer:
         """The code of a shape as a text of x."""
         unit, prices = self.operator.unit, self.operator.prices
         if axes is not None:
-            each = [f"log(x[{i}] / {unit})" if prices else (f"x[{i}]" if unit == 1 else f"(x[{i}] / {unit})") for i in axes[: len(P)]]
+            each = [
+                f"log(x[{i}] / {unit})" if prices else (f"x[{i}]" if unit == 1 else f"(x[{i}] / {unit})") for i in axes[: len(P)]
+            ]
             return code.format(*each, *[""] * 3)
         place = self.coordinates if prices else "x"
         rows = P if prices else P / unit
@@ -549,9 +570,6 @@ class Writer:
         names = [f"p{count + i}" for i in range(len(P))]
         self.arrays.update(zip(names, rows, strict=True))
         return code.format(*(f"({name} @ {place})" for name in names), *[""] * 3)
-
-
-POSITIVE = ("bumps", "fronts", "benign")  # kinds of h in -log h
 
 
 def positive(writer: Writer) -> tuple[list[Term], str]:
@@ -586,24 +604,25 @@ def draw(rng: Rng, number: int, seed: int) -> Stranger:
     factor = 1.0 if rng.random() < 0.6 else float(10.0 ** rng.integers(-6, 7))
     backward = bool(rng.random() < (0.8 if operator.prices else 0.2))
     writer = Writer(rng, operator, region, horizon, factor)
-    told, words, outer = dict(operator.told), [], None
+    told = dict(operator.told)
     if operator.name == "semilinear":
-        truth_initial, truth_source, texts, outer, variant = semilinear(writer, told)
+        truth, texts, variant = semilinear(writer, told, backward, horizon)
     else:
         counts = rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 1, 2, 3]) if forced else 0
-        found = [[writer.term(source, kinds_of(horizon)) for _ in range(count)] for source, count in zip((False, True), counts, strict=True)]
+        found = [
+            [writer.term(source, WEIGHTS) for _ in range(count)] for source, count in zip((False, True), counts, strict=True)
+        ]
         if forced and rng.random() < 0.15:
             found[0] = []
-        truth_initial, truth_source = ([term for term, _ in part] for part in found)
-        texts = [" + ".join(text for _, text in part) or "0.0 * x[0]" for part in found]
-        variant = operator.name
-        told["terminal" if backward else "initial"] = Formula(texts[0], writer.arrays).function("x")
+        truth = Truth(operator.law, horizon, backward, *([term for term, _ in part] for part in found))
+        texts, variant = [" + ".join(text for _, text in part) or "0.0 * x[0]" for part in found], operator.name
         if forced:
             told["source"] = Formula(texts[1], writer.arrays).function("t, x")
-    if operator.name == "semilinear":
-        backward = False
-    words += [
-        f"u_t = {operator.words}{' + F' if truth_source or outer else ''}{', backward in time' if backward else ''}, T = {horizon}, {region}",
+    told["terminal" if backward else "initial"] = Formula(texts[0], writer.arrays).function("x")
+    equation = f"{operator.words}{' + F' if 'source' in told else ''}"
+    words = [
+        f"u_t + {equation} = 0" if backward else f"u_t = {equation}",
+        f"T = {horizon}, {region}",
         f"{'u(T, x)' if backward else 'u(0, x)'} = {texts[0]}",
     ]
     if "source" in told:
@@ -611,45 +630,55 @@ def draw(rng: Rng, number: int, seed: int) -> Stranger:
     words += [f"{name} of shape {a.shape}: {np.array2string(a.ravel()[:4], precision=4)}" for name, a in writer.arrays.items()]
     tags = {
         "operator": operator.name, "variant": variant, "terminal": backward, "region": type(region).__name__, "unit": operator.unit, "factor": factor,
-        "initial": sorted({term.kind for term in truth_initial}) or ["zero"], "source": sorted({term.kind for term in truth_source}) or ["none"],
+        "initial": sorted({term.kind for term in truth.initial}) or [variant if operator.name == "semilinear" else "zero"],
+        "source": sorted({term.kind for term in truth.source}) or ["none" if operator.name != "semilinear" else variant],
         "dim": dim, "horizon": horizon, "projections": writer.projected,
     }  # fmt: skip
-    truth = Truth(operator.law, horizon, backward, truth_initial, truth_source, outer)
     return Stranger(number, seed, tags, operator, truth, region, told, words, arrays=writer.arrays)
 
 
-def kinds_of(horizon: float) -> dict[str, float]:
-    return WEIGHTS
-
-
-def semilinear(writer: Writer, told: dict[str, Any]) -> tuple[list[Term], list[Term], list[str], Callable | None, str]:
-    """Nonlinear problems that a change of variables makes linear: u = -(D/λ) log v, u = e^{κ v}, or a reaction written as a source."""
-    rng, operator = writer.rng, writer.operator
-    D, unit, factor = float(operator.law.A), operator.unit, writer.factor
-    variant = str(rng.choice(["control", "exponential", "reaction as a source"]))
-    A = D * unit**2
+def semilinear(writer: Writer, told: dict[str, Any], backward: bool, horizon: float) -> tuple[Truth, list[str], str]:
+    """Nonlinear problems with known solutions: a change of variables makes them linear, a travelling wave, or a reaction written as a source."""
+    rng, operator, f = writer.rng, writer.operator, writer.factor
+    D, law = float(operator.law.A), operator.law
+    A = D * operator.unit**2
+    variant = str(rng.choice(["control", "exponential", "sinh", "fisher", "nagumo", "reaction as a source"]))
+    truth = Truth(law, horizon, backward, [], [])
+    if variant in ("control", "exponential", "sinh"):
+        truth.initial, text = positive(writer)
     if variant == "control":  # v = e^{-λu/A} obeys v_t = A Δv
-        lam = short(A * rng.uniform(0.3, 3) / factor)
-        terms, text = positive(writer)
-        told["source"] = eval(f"lambda t, x, u, du: -{lam} * du @ du", {})
-        texts = [f"-{A / lam} * log({text})", f"-{lam} |∇u|²"]
-        outer: Callable | None = lambda v: -(A / lam) * np.log(v)  # noqa: E731
-        source: list[Term] = []
-    elif variant == "exponential":  # u = factor e^v: u_t = A Δu - A |∇u|²/u
-        terms, text = positive(writer)
-        told["source"] = eval(f"lambda t, x, u, du: -{A} * du @ du / u", {})
-        texts = [f"{factor} * exp({text})", f"-{A} |∇u|²/u"]
-        outer = lambda v: factor * np.exp(v)  # noqa: E731
-        source = []
+        lam = short(A * rng.uniform(0.3, 3) / f)
+        texts = [f"{-A / lam} * log({text})", f"-{lam} * du @ du"]
+        truth.outer = lambda v: -(A / lam) * np.log(v)
+    elif variant == "exponential":  # u = f e^v
+        texts = [f"{f} * exp({text})", f"-{A} * du @ du / u"]
+        truth.outer = lambda v: f * np.exp(v)
+    elif variant == "sinh":  # u = f sinh v
+        texts = [f"{f} * jnp.sinh({text})", f"-{A} * u * (du @ du) / ({f**2} + u**2)"]
+        truth.outer = lambda v: f * np.sinh(v)
+    elif variant in ("fisher", "nagumo"):
+        P, axes = projections(rng, law.dim)
+        r, c, sign = short(log_uniform(rng, 0.3, 8) / horizon), writer.reach(P, axes).centre(rng), rng.choice([-1.0, 1.0])
+        a = short(rng.uniform(0, 1))
+        steep = float(sign * np.sqrt(r / ((6 if variant == "fisher" else 2) * D)))
+        speed, power = (5 / 6 * r, 2) if variant == "fisher" else (r * (0.5 - a), 1)
+        place = writer.written(off(0, c), P[:1], axes)
+        writer.projected += 1
+        texts = [
+            f"{f} * sigmoid({steep} * {place})" + ("**2" if power == 2 else ""),
+            f"{r} * u * (1 - u / {f})" if power == 2 else f"{r} * u * (1 - u / {f}) * (u / {f} - {a})",
+        ]
+        told["source"] = Formula(texts[1], {}).function("t, x, u")
+        truth = Closed(
+            law, horizon, backward, [], [], formula=lambda t, y: f * expit(steep * (y @ P[0] - c) + speed * t) ** power
+        )
     else:
-        c = short(rng.uniform(-1.5, 1.5))
-        operator.law.reaction = c
+        law.reaction = short(rng.uniform(-1.5, 1.5))
         first, second = writer.term(False, WEIGHTS), writer.term(True, WEIGHTS)
-        terms, source, outer = [first[0]], [second[0]], None
-        texts = [first[1], f"{c} * u + {second[1]}"]
+        truth.initial, truth.source, texts = [first[0]], [second[0]], [first[1], f"{law.reaction} * u + {second[1]}"]
         told["source"] = Formula(texts[1], writer.arrays).function("t, x, u")
-    told["initial"] = Formula(texts[0], writer.arrays).function("x")
-    return terms, source, texts, outer, variant
+    told.setdefault("source", Formula(texts[1], {}).function("t, x, u, du"))
+    return truth, texts, variant
 
 
 def stranger(number: int, seed: int = 0) -> Stranger:

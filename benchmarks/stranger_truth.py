@@ -414,13 +414,17 @@ class Truth:
     backward: bool
     initial: list[Term]
     source: list[Term]
-    outer: Callable[[np.ndarray], np.ndarray] | None = None  # of a linear solution, where the problem is a change of variables of a linear one
+    outer: Callable[[np.ndarray], np.ndarray] | None = (
+        None  # of a linear solution, where the problem is a change of variables of a linear one
+    )
     level: int = 0
     error: float = field(default=np.nan)
 
     def lags(self, level: int) -> tuple[np.ndarray, np.ndarray]:
         """Nodes and weights on (0, 1), graded towards 0."""
-        pace = max([term.pace for term in self.source] + [self.law.beat * bool(self.law.ripple or self.law.swing), abs(self.law.turn)])
+        pace = max(
+            [term.pace for term in self.source] + [self.law.beat * bool(self.law.ripple or self.law.swing), abs(self.law.turn)]
+        )
         graded = 4.0 ** -np.arange(0, 16, 0.5**level)
         even = np.linspace(0, 1, int(np.ceil(1 + self.horizon * pace / 4)) * 2**level + 1)
         x, w = panels(np.unique(np.concatenate([graded, even]))[None], 12)
@@ -453,3 +457,14 @@ class Truth:
                 break
             found = finer
         return self.error
+
+
+@dataclass
+class Closed(Truth):
+    """A solution in closed form."""
+
+    formula: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+
+    def at(self, t: np.ndarray, y: np.ndarray, level: int) -> np.ndarray:
+        assert self.formula is not None
+        return self.formula(self.horizon - t if self.backward else t, y)

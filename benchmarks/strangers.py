@@ -62,7 +62,12 @@ def case(number: int, seed: int, seconds: float = 10.0, tol: float = 1e-2) -> di
     """One stranger, solved and judged. Whatever goes wrong is an outcome."""
     whole = time.perf_counter()
     who = stranger(number, seed)
-    found: dict[str, Any] = {"tags": who.tags, "truth_error": who.truth_error, "replaced": who.replaced, "tol": tol if number % 2 == 0 else None}
+    found: dict[str, Any] = {
+        "tags": who.tags,
+        "truth_error": who.truth_error,
+        "replaced": who.replaced,
+        "tol": tol if number % 2 == 0 else None,
+    }
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -152,30 +157,34 @@ def monte_carlo(who: Stranger, t: np.ndarray, x: np.ndarray, truth: np.ndarray, 
     if who.problem.nonlinear is not None:
         return None
 
-    def timed(samples: int) -> tuple[float, np.ndarray]:
+    samples = max(2, 2**18 // len(t))  # of one call: a number of its own is a program of its own
+
+    def timed(seed: int) -> tuple[float, np.ndarray]:
         begin = time.perf_counter()
-        value = hn.montecarlo.importance(who.problem, t, x, samples=samples, seed=1).value
+        value = hn.montecarlo.importance(who.problem, t, x, samples=samples, seed=seed).value
         return time.perf_counter() - begin, value
 
-    samples = 64
-    timed(samples)  # compiled
-    spent, value = timed(samples)
-    while spent < min(0.3, seconds) and samples < 2**22:
-        samples *= 4
-        spent, value = timed(samples)
-    full = max(2, int(samples * seconds / spent))
-    run = max(2, int(samples * min(seconds, 3.0) / spent))
-    if run > 2 * samples:
-        _, value = timed(run)
-        samples = run
-    error = true_error(value, truth)["error"]
-    return {"error": error * math.sqrt(samples / full), "samples": full, "samples_run": samples, "error_run": error}
+    timed(0)  # compiled
+    spent, total = timed(1)
+    calls = 1
+    while spent * (calls + 1) / calls < min(seconds, 3.0):
+        more, value = timed(calls + 1)
+        spent, total, calls = spent + more, total + value, calls + 1
+    error, fits = true_error(total / calls, truth)["error"], seconds / spent
+    return {
+        "error": error / math.sqrt(fits),
+        "samples": int(samples * calls * fits),
+        "samples_run": samples * calls,
+        "error_run": error,
+    }
 
 
 # Many of them
 
 
-def attend(numbers: list[int], command: list[str], cores: set[int], limit: float, ended: Callable[[int, dict[str, Any]], None]) -> None:
+def attend(
+    numbers: list[int], command: list[str], cores: set[int], limit: float, ended: Callable[[int, dict[str, Any]], None]
+) -> None:
     """Run cases one after the other in a process, in another one after each that gives no answer in time or ends it."""
     import os
 
@@ -183,7 +192,11 @@ def attend(numbers: list[int], command: list[str], cores: set[int], limit: float
     while left:
         with tempfile.TemporaryFile("w+") as errors:
             process = subprocess.Popen(
-                [*command, *map(str, left)], stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=lambda: os.sched_setaffinity(0, cores)
+                [*command, *map(str, left)],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                preexec_fn=lambda: os.sched_setaffinity(0, cores),
             )
             lines: Queue[str | None] = Queue()
 
@@ -219,7 +232,17 @@ def study(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Run what the ledger has not; return all that it keeps."""
     args.out.mkdir(exist_ok=True, parents=True)
     cores, one_at_a_time = two_cores_each(args.workers), Lock()
-    command = [sys.executable, __file__, "--seconds", str(args.seconds), "--tol", str(args.tol), "--seed", str(args.seed), "--cases"]
+    command = [
+        sys.executable,
+        __file__,
+        "--seconds",
+        str(args.seconds),
+        "--tol",
+        str(args.tol),
+        "--seed",
+        str(args.seed),
+        "--cases",
+    ]
     with ledger(args.out / "strangers.json", {"study": "strangers"}) as done:
 
         def settings(number: int) -> dict[str, Any]:
@@ -348,7 +371,11 @@ def summary(cells: list[dict[str, Any]]) -> str:
     false = [c for c in met if num(c["error"]) > c["tol"]]
     regions = [c for c in good if (c.get("region") or {}).get("certified")]
     outside = [c for c in regions if not num(c["region"]["low"]) <= num(c["error"]) <= num(c["region"]["high"])]
-    apart = [c for c in outside if num(c["error_low"]) > num(c["region"]["high"]) and num(c["error"]) > max(ROUNDING, 3 * num(c["truth_error"]))]
+    apart = [
+        c
+        for c in outside
+        if num(c["error_low"]) > num(c["region"]["high"]) and num(c["error"]) > max(ROUNDING, 3 * num(c["truth_error"]))
+    ]
     points = [p for c in good if isinstance(c.get("points"), list) for p in c["points"]]
     sure = [p for p in points if p["certified"]]
     worst = max(((num(p["ratio"]), c["settings"]["number"], c["settings"]["seed"]) for c in good if isinstance(c.get("points"), list)
@@ -377,9 +404,14 @@ def summary(cells: list[dict[str, Any]]) -> str:
     for title, chosen in (("Estimate below a tenth of the truth", tenth), ("Estimate between a tenth and a third", [c for c in third if c not in tenth]),
                           ("`tol` claimed falsely", false), ("`error()` certified, and the true error above it", apart)):  # fmt: skip
         lines += ["", f"{title}: {len(chosen)}", *listed(chosen)]
-    off = [(c, p) for c in good if isinstance(c.get("points"), list) for p in c["points"] if p["certified"] and num(p["ratio"]) > 1.5]
+    off = [
+        (c, p) for c in good if isinstance(c.get("points"), list) for p in c["points"] if p["certified"] and num(p["ratio"]) > 1.5
+    ]
     lines += ["", f"Certified intervals off by more than 1.5 half-widths: {len(off)}"]
-    lines += [f"- {c['settings']['number']} of seed {c['settings']['seed']}: {num(p['ratio']):.1f} half-widths, {p['method']}" for c, p in off]
+    lines += [
+        f"- {c['settings']['number']} of seed {c['settings']['seed']}: {num(p['ratio']):.1f} half-widths, {p['method']}"
+        for c, p in off
+    ]
     crashed = [c for c in cells if c["outcome"] in ("crashed", "failed")]
     lines += ["", f"Crashed or without an answer: {len(crashed)}"]
     lines += [f"- {c['settings']['number']} of seed {c['settings']['seed']}: {c['words'][-160:]}" for c in crashed]
