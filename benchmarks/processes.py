@@ -17,15 +17,20 @@ from typing import Any
 from heatnets.storage import Ledger, ledger
 
 
-def spread(
-    script: str, cells: Iterable[tuple[Any, list[str]]], workers: int, ended: Callable[[Any, dict[str, Any]], None]
-) -> None:
-    """Run `script` with the arguments of each cell; `ended(cell, found)` gets the JSON object it printed last, or {"failed": its words}."""
+def two_cores_each(workers: int) -> Queue[set[int]]:
+    """Sets of two cores to take and to put back, one for each worker; all of them where there are too few."""
     cores: Queue[set[int]] = Queue()
     everyone = sorted(os.sched_getaffinity(0))
     for i in range(workers):
         cores.put(set(everyone[2 * i : 2 * i + 2]) or set(everyone))
+    return cores
 
+
+def spread(
+    script: str, cells: Iterable[tuple[Any, list[str]]], workers: int, ended: Callable[[Any, dict[str, Any]], None]
+) -> None:
+    """Run `script` with the arguments of each cell; `ended(cell, found)` gets the JSON object it printed last, or {"failed": its words}."""
+    cores = two_cores_each(workers)
     one_at_a_time = Lock()
 
     def one(cell: tuple[Any, list[str]]) -> None:
