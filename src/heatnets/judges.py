@@ -157,9 +157,7 @@ class FinalCheck:
     values contradict it, they win.
     """
 
-    def __init__(
-        self, problem: Problem, data: Equation, shop: Workshop, seed: int, size: tuple[int, int], strip: int
-    ) -> None:
+    def __init__(self, problem: Problem, data: Equation, shop: Workshop, seed: int, size: tuple[int, int], strip: int) -> None:
         self.problem, self._shop = problem, shop
         self.judges = Judges(problem, data, shop, seed, "final check", size, strip)
         self.reference = self.judges.reference
@@ -187,17 +185,17 @@ class FinalCheck:
         if not np.isfinite(bound) or sharp.reasons:
             bound = max(float(largest) / scale, error)
         if doubts:
-            others = [known.high] if usable else []
-            if len(doubts) == 1 and not found.tails <= intervals.HEAVY:
-                others.append(float(largest) / scale)
-            error = bound = max(error, min(others)) if others else np.inf
-            reasons = () if others else (*doubts, *known.reasons)
+            heavy = len(doubts) == 1 and not found.tails <= intervals.HEAVY
+            rare = error + RARE / samples.size * float(np.max(np.abs(samples))) / scale
+            error, bound = (
+                max(error, min([known.high] * usable + [more] * heavy, default=np.inf)) for more in (rare, float(largest) / scale)
+            )
+            reasons = () if usable or heavy else (*doubts, *known.reasons)
         if not certain.reasons and certain.low > CONTRADICTION * slack * error:
             error, bound = known.value, known.high
             doubts = (*doubts, f"Monte Carlo values differ by {known.value:.2g}")
         facts = {
-            "monte_carlo": known.value if usable else None, "monte_carlo_high": known.high if usable else None, "floor": reference.floor,
-            "monte_carlo_samples": reference.samples * len(value), "residual_form": found.error, "tails": found.tails,
+            **reference.facts(known), "residual_form": found.error, "tails": found.tails,
             "residual_samples": samples.size, "largest_residual": float(largest) / scale, "amplification": found.amplification, "maximum_principle": found.excess,
             "doubts": doubts, "reasons": reasons,
         }  # fmt: skip
@@ -216,6 +214,7 @@ class FinalCheck:
 
 CANCELLATION = 1e8  # of the terms of a network: beyond, what is rare may be large
 EXCESS = 2.0  # over the largest data met, which sampled paths underestimate
+RARE = 20.0  # over the number of samples: the chance of what was not met, where tails are heavy, and may be as large as the largest met
 CONTRADICTION = 2.0  # between the two estimates that is no chance
 
 

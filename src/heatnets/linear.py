@@ -17,6 +17,7 @@ from heatnets.errors import Notes, NumericalError
 from heatnets.features import Feature
 from heatnets.operators import Equation, equation
 from heatnets.problem import Problem
+from heatnets.reference import ReferenceValues
 from heatnets.settings import Settings
 from heatnets.solution import Solution
 from heatnets.tables import Table
@@ -70,7 +71,7 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         train_misfit, held_misfit = (float(_misfit(*rows, fit.weights)) / scale for rows in ((A, b), (held_A, held_b)))
     _judge(problem, train_misfit, held_misfit, settings, notes)
     # 6  ũ = Σ w_j φ_j.
-    return Solution(problem, data, blocks, fit.weights, shop, stats={
+    solution = Solution(problem, data, blocks, fit.weights, shop, stats={
         "family": settings.family.name, "features": counts, "rows": (n, len(b_ic)),
         "design": settings.design.name, "antithetic": settings.antithetic, "time_degree": settings.time_degree,
         "collocation": settings.collocation, "enforce": settings.enforce,
@@ -80,8 +81,39 @@ def train(problem: Problem, settings: Settings, shop: Workshop, notes: Notes) ->
         "residual_train": train_misfit, "residual_held_out": held_misfit,
         "laplacian": data.rungs, "laplacian_skipped": skipped, "iterations": (tuple(changes),) if tables else (),
         "seconds": MappingProxyType(clock.seconds), "peak_bytes": peak_bytes(shop.device), "device": shop.device.device_kind, "seed": settings.seed,
-        "estimated_error": None, "tolerance_met": None, "stopped": None, "history": (), "warnings": (*problem.warnings, *notes.texts),
+        "estimated_error": None, "tolerance_met": None, "stopped": None, "check": MappingProxyType({}), "history": (), "warnings": (*problem.warnings, *notes.texts),
     })  # fmt: skip
+    return (
+        solution
+        if problem.nonlinear is not None
+        else _checked(solution, problem, data, sum(counts) * n, settings, clock, shop, notes)
+    )
+
+
+def _checked(
+    solution: Solution,
+    problem: Problem,
+    data: Equation,
+    entries: int,
+    settings: Settings,
+    clock: Clock,
+    shop: Workshop,
+    notes: Notes,
+) -> Solution:
+    """Hold the network against Monte Carlo values, which need no smoothness, and say so where they contradict it."""
+    with clock.phase("check"):
+        reference = ReferenceValues.over_region(problem, data, settings.seed, "final check", shop, entries)
+        known = reference.compare(reference.factor * solution.network().value(*reference.points)[0], 0.998)
+    if not known.reasons and known.low > 0.1 and not any(text.startswith("not solved") for text in notes.texts):
+        notes.warn(
+            f"not solved: Monte Carlo values differ from the network by {known.value:.2g} of the solution's size. {_REMEDY}",
+            stacklevel=6,
+        )
+    facts = {"check": MappingProxyType(reference.facts(known)), "warnings": (*problem.warnings, *notes.texts)}
+    return solution.with_stats({**facts, "seconds": MappingProxyType(clock.seconds)})
+
+
+_REMEDY = "Take more features, more rows, or a smaller train_region; data that are not smooth, or grow too fast at infinity, cannot be met at all."
 
 
 def _tables(problem: Problem, data: Equation, blocks: list[Feature], points: Points, n: int, shop: Workshop) -> list[Table]:
@@ -113,8 +145,7 @@ def _judge(problem: Problem, train_misfit: float, held_misfit: float, settings: 
         raise NumericalError(newton.unsolved(f"rows held out are missed by {held_misfit:.2g} of their size", problem))
     if held_misfit > 0.1:
         notes.warn(
-            f"not solved: rows held out are missed by {held_misfit:.2g} of their size (those trained on by {train_misfit:.2g}). Take more features, "
-            "more rows, or a smaller train_region; data that are not smooth, or grow too fast at infinity, cannot be met at all.",
+            f"not solved: rows held out are missed by {held_misfit:.2g} of their size (those trained on by {train_misfit:.2g}). {_REMEDY}",
             stacklevel=6,
         )
     elif settings.enforce == "mild" and held_misfit > 2 * train_misfit:

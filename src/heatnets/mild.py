@@ -30,9 +30,11 @@ from heatnets.collocation import PLACEMENTS, judged
 from heatnets.errors import Notes
 from heatnets.features import Feature
 from heatnets.function import Function
+from heatnets.judges import CONTRADICTION
 from heatnets.operators import Equation, values_only
 from heatnets.problem import Problem
 from heatnets.reactions import Nonlinear
+from heatnets.reference import ReferenceValues
 from heatnets.refine import Ending, kinds, network, no_time
 from heatnets.regions import Region
 from heatnets.rounds import Round
@@ -41,7 +43,8 @@ from heatnets.solution import Solution
 from heatnets.tiles import Workshop, evaluate
 
 _FEATURES, _ROWS = 32, 2048  # of each design and kind; training points
-_PAIRS = 512  # antithetic pairs of samples at each training point
+_PAIRS = (16, 512)  # antithetic pairs of samples at each training point, at least and at most
+_COORDINATES = 2**29  # of the noise of the first round's samples: beyond, a point gets fewer pairs
 _FORCED, _TURNS = 16, 2  # the same for a source that depends on u, at a fit; fixed-point steps in a round
 _JUDGES, _BATCHES = 128, 4  # points at which errors are estimated; batches of pairs, in each of two independent halves
 
@@ -147,10 +150,31 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         checkpoint.keep(words, {"best": best.weights, "weights": weights, "halves": halves, "values": samples.values})
     error, size, weights, met, facts = best
     blocks = _features(problem, settings, size)[0]
-    return network(problem, settings, shop, notes, clock, history, error, data, blocks, weights, Ending(why, met), {
+    ending = Ending(why, met, (), {})
+    if problem.nonlinear is None:
+        with clock.phase("check"):
+            error, ending = _last_word(problem, data, blocks, best, settings, shop, ending)
+    return network(problem, settings, shop, notes, clock, history, error, data, blocks, weights, ending, {
         **facts, "collocation": "uniform", "time_degree": 0, "enforce": "mild", "solver": "near", "rcond": None, "condition": None,
         "residual_held_out": None, "laplacian": {}, "laplacian_skipped": {}, "iterations": (),
     })  # fmt: skip
+
+
+def _last_word(
+    problem: Problem, data: Equation, blocks: list[Feature], best: _Best, settings: Growth, shop: Workshop, ending: Ending
+) -> tuple[float, Ending]:
+    """Values at points of their own: they may contradict the estimate, and where few samples carry them nothing is known."""
+    reference = ReferenceValues.over_region(
+        problem, data, settings.seed, "final check", shop, entries=best.facts["rows"][0] * len(best.weights), points=_JUDGES
+    )
+    value = reference.factor * (_values(data, blocks, reference.points, shop, "final check") @ best.weights)
+    known, certain = (reference.compare(value, level) for level in (0.98, 0.998))
+    check = {**reference.facts(known), "reasons": known.reasons}
+    if known.reasons:
+        return np.inf, ending._replace(met=ending.met and False, unknown=known.reasons, check=check)
+    if certain.low > CONTRADICTION * best.error:
+        return known.value, ending._replace(met=ending.met and known.high <= (settings.tol or 0.0), check=check)
+    return best.error, ending._replace(check=check)
 
 
 class _Best(NamedTuple):
@@ -262,12 +286,14 @@ class _Rows:
 
 
 def _samples(
-    problem: Problem, points: Points, batches: int, seed: int, shop: Workshop, stream: str, pairs: int = _PAIRS
+    problem: Problem, points: Points, batches: int, seed: int, shop: Workshop, stream: str, pairs: int | None = None
 ) -> tuple[np.ndarray, float, np.ndarray]:
     """Means of `batches` times `pairs` antithetic pairs at each point, their root mean square standard error, and what steps may have done.
 
     Always in calls of one shape, so that a growing number of points and samples compiles once.
     """
+    width = 2 * int(np.prod(problem.walk.normals(problem.dim)))
+    pairs = pairs or int(np.clip(_COORDINATES // (_ROWS * width), *_PAIRS))
     parts = []
     for start in range(0, len(points[0]), _ROWS):
         here = (points[0][start : start + _ROWS], points[1][start : start + _ROWS])

@@ -9,12 +9,16 @@ with derivatives for every feature, so that there can be many.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import scipy.special
 
 from heatnets import streams
 from heatnets.assembly import forcing, initial_values
-from heatnets.error_equation import antithetic_mean, combined
-from heatnets.intervals import HEAVY, Relative, Tally, relative_of_squares
+from heatnets.collocation import judged
+from heatnets.error_equation import antithetic_mean, combined, rms
+from heatnets.intervals import HEAVY, SIZE_UNKNOWN, Relative, Tally, relative_of_squares
 from heatnets.operators import Equation
 from heatnets.problem import Problem
 from heatnets.tiles import Workshop
@@ -42,12 +46,28 @@ class ReferenceValues:
     ) -> None:
         self._problem, self._data, self._shop, self._t, self._x = problem, data, shop, t, x
         self._rng = streams.generator(seed, f"{stream}, Monte Carlo values")
-        self._factor = np.broadcast_to(problem.amplitude(t), t.shape)  # from the canonical problem's values to u
+        self.factor = np.broadcast_to(problem.amplitude(t), t.shape)  # from the canonical problem's values to u
         self._moments, self._steps, self._source = Tally(), Tally(), problem.source is not None
         self._width = int(np.prod(problem.walk.normals(problem.dim)))
         self.pairs = int(np.clip(min(_PER_CALL, _COORDINATES // self._width) // len(t), 2, None))  # in a call
+        self._single = problem.region.single
         self.calls = 0
         self.largest = [0.0, 0.0]  # |u0| and |F| met, before weights of paths
+
+    @classmethod
+    def over_region(
+        cls, problem: Problem, data: Equation, seed: int, stream: str, shop: Workshop, entries: int = 0, points: int = 64
+    ) -> ReferenceValues:
+        """Values at random points of (0, T] x region (of t = T for a `Point`)."""
+        rng = streams.generator(seed, f"{stream}, points")
+        found = cls(problem, data, *judged(problem.region, problem.horizon, points, problem.dim, rng), seed, stream, shop)
+        found.extend(entries)
+        return found
+
+    @property
+    def points(self) -> tuple[np.ndarray, np.ndarray]:
+        """(t, x) in the coordinates of the canonical problem."""
+        return self._t, self._x
 
     @property
     def samples(self) -> int:
@@ -55,12 +75,12 @@ class ReferenceValues:
         return 2 * self.pairs * self.calls
 
     def extend(self, entries: int) -> None:
-        """Draw as much as is a small part of a solve that computes so many entries of its system: by counting, never by the clock."""
+        """Draw as much in all as is a small part of a solve that computes so many entries of its system: by counting, never by the clock."""
         pairs = max(entries * self._problem.dim // (_ENTRIES_PER_PAIR * self._width), _FREE // (self._width + _OVERHEAD))
         for _ in range(self.calls, int(np.clip(pairs // (len(self._t) * self.pairs), _FEWEST, _MOST))):
             samples, steps = self._draw()
-            self._moments.add((self._factor[:, None] * samples).T)
-            self._steps.add((self._factor[:, None] * steps).T)
+            self._moments.add((self.factor[:, None] * samples).T)
+            self._steps.add((self.factor[:, None] * steps).T)
             self.calls += 1
         self.mean, self.variance = self._moments.mean, self._moments.variance / self._moments.count
         self.bias = self._steps.mean
@@ -91,6 +111,16 @@ class ReferenceValues:
         self.largest[kind] = max(self.largest[kind], float(np.max(np.abs(values))))
         return values
 
+    def facts(self, known: Relative) -> dict[str, Any]:
+        """What a comparison found, for `stats["check"]`."""
+        usable = not known.reasons
+        return {
+            "monte_carlo": known.value if usable else None,
+            "monte_carlo_high": known.high if usable else None,
+            "floor": self.floor,
+            "monte_carlo_samples": self.samples * len(self._t),
+        }
+
     @property
     def heavy(self) -> float:
         """The share of points where a few samples carry the variance."""
@@ -105,16 +135,35 @@ class ReferenceValues:
         if source is not None:
             mean = mean + source.mean(axis=1)
             variance = variance + source.var(axis=1, ddof=1) / source.shape[1]
+        if self._single:
+            return self._known(self._compare_one(mean, variance, values, confidence))
         unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (mean - values, mean))
         error = ((mean - values) / unit) ** 2 - variance / unit**2
         true = (mean / size) ** 2 - variance / size**2
-        found = relative_of_squares(error, true, (unit, size), self.bias, confidence)
-        if self.heavy > _HEAVY_SHARE:
-            return found._replace(reasons=(*found.reasons, HEAVY_TAILS.format(share=100 * self.heavy)))
-        return found
+        found = relative_of_squares(error, true, (unit, size), np.zeros(1), confidence)
+        bias = rms(self.bias) / found.scale  # may be part of the difference, or hide some of it
+        return self._known(found._replace(low=max(found.low - bias, 0.0), high=found.high + bias))
+
+    def _known(self, found: Relative) -> Relative:
+        heavy = (HEAVY_TAILS.format(share=100 * self.heavy),) if self.heavy > _HEAVY_SHARE else ()
+        return found._replace(reasons=(*found.reasons, *heavy))
+
+    def _compare_one(self, mean: np.ndarray, variance: np.ndarray, values: np.ndarray, confidence: float) -> Relative:
+        """The same where all points are one, so that all samples are of one value."""
+        gap, size = abs(float(np.mean(mean - values))), abs(float(np.mean(mean)))
+        noise, bias = float(np.sqrt(np.mean(variance) / len(mean))), abs(float(np.mean(self.bias)))
+        half = noise * float(scipy.special.ndtri(0.5 * (1 + confidence)))
+        if not size > 3 * noise:
+            return Relative(np.inf, 0.0, np.inf, size, (SIZE_UNKNOWN,))
+        known = float(np.sqrt(max(gap**2 - noise**2, 0.0)))
+        low, high = max(gap - half - bias, 0.0), gap + half + bias
+        return Relative(known / size, low / size, high / size, size, ())
 
     def disagreement(self, values: np.ndarray) -> float:
         """The root mean square difference from u that is beyond chance, in units of u."""
+        if self._single:
+            noise = float(np.sqrt(np.mean(self.variance) / len(values)))
+            return max(abs(float(np.mean(self.mean - values))) - _AGREE * noise - abs(float(np.mean(self.bias))), 0.0)
         square = (self.mean - values) ** 2 - self.variance - self.bias**2
         noise = float(np.std(square, ddof=1)) / np.sqrt(len(square))
         beyond = max(float(np.mean(square)) - _AGREE * noise, 0.0)
@@ -123,6 +172,8 @@ class ReferenceValues:
     @property
     def floor(self) -> float:
         """The root mean square difference that would not be told from noise, relative to u."""
-        noise = np.sqrt(2 * np.mean(self.variance**2) / len(self.mean))
         size = float(np.mean(self.mean**2 - self.variance))
+        if self._single:
+            return _AGREE * float(np.sqrt(np.mean(self.variance) / len(self.mean) / size)) if size > 0 else np.inf
+        noise = np.sqrt(2 * np.mean(self.variance**2) / len(self.mean))
         return float(np.sqrt(_AGREE * noise / size)) if size > 0 else np.inf

@@ -96,6 +96,12 @@ class Solution:
         other.problem = problem
         return other
 
+    def with_stats(self, changes: dict[str, Any]) -> Solution:
+        """The same solution with other entries of `stats`."""
+        other = copy(self)
+        other.stats = MappingProxyType({**self.stats, **changes})
+        return other
+
     @in_double
     def __call__(self, t: Any, x: Any) -> np.ndarray:
         """ũ(t, x)."""
@@ -251,10 +257,10 @@ class Solution:
         fuzz = self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None
         asked = Asked(samples, level, seed, wanted, smooth, self._teller(progress), unit, fuzz)
         with jax.default_device(self._shop.device):
-            found = how(self._linear, self._network(), seen.s, seen.y, asked)
+            found = how(self._linear, self.network(), seen.s, seen.y, asked)
             if self._plain.nonlinear is not None:
                 left = remainder(
-                    self._linear, self._plain.nonlinear.slopes, self._network(), self._bends, seen.s, seen.y, smooth, asked.seed
+                    self._linear, self._plain.nonlinear.slopes, self.network(), self._bends, seen.s, seen.y, smooth, asked.seed
                 )
                 found = found.allowing(unit * left.bound, left.reasons, wanted)
         if self.problem.frame.changes:
@@ -280,7 +286,7 @@ class Solution:
         points = count("points", points, 16, "A mean over the region needs some.")
         samples = count("samples", samples, 4, "They come in pairs, and two independent ones are multiplied.")
         return certificate.region_error(
-            self._linear, self._network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
+            self._linear, self.network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
             seed=streams.check_seed(seed), smooth=self._smooth,
         )  # fmt: skip
 
@@ -300,7 +306,7 @@ class Solution:
                 kind = "source" if isinstance(getattr(block, "one", block), MovedSource | KernelSource) else "initial"
                 phi = np.asarray(value_rows(self._equation, [block], (seen.s, seen.y), self._quiet, ""))[0]
                 terms[kind] = (np.asarray(w) @ powers(seen.s[0], w.shape[1] - 1)[0], phi)
-        network = self._network()
+        network = self.network()
         network = network if self._plain.nonlinear is None else network._replace(source=self._force)
         found = explain(self._plain, network, terms, float(seen.s[0]), seen.y[0], samples, streams.check_seed(seed))
         passed = np.abs(seen.t[0] - self.problem.frame.clock_back(seen.s[0] - found.lags))
@@ -365,7 +371,7 @@ class Solution:
             known = "none" not in self._equation.rungs.values()
             return self._equation if known else equation(self._plain, self.stats["seed"])[0]
 
-    def _network(self) -> Network:
+    def network(self) -> Network:
         """This solution as a certificate asks for it."""
         dim, shop = self.problem.dim, self._quiet
 
