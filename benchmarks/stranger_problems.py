@@ -108,7 +108,7 @@ def wave_product(a: float, b: float, odd: bool) -> Wave:
 
 
 def polynomial(code: str, k: int, degree: int) -> Wave:
-    """A polynomial of a degree in each projection."""
+    """A polynomial of a degree, that of all projections together: they may be correlated."""
     function = eval(f"lambda z0, z1=0, z2=0: {code.format('z0', 'z1', 'z2')}")
     return Wave(code, k, [Piece(1.0, *zeros(k), polynomial=function, degree=degree)])
 
@@ -175,7 +175,7 @@ def benign(rng: Rng, reach: Reach) -> Shape:
     ]
     if two:
         options += [
-            lambda: polynomial("{0} * {1}", 2, 1),
+            lambda: polynomial("{0} * {1}", 2, 2),
             lambda: plane_wave([1.0, 1.0], 0.0, False),
             lambda: wave_product(1.0, 1.0, True),
             lambda: gaussian([0.0] * reach.k, log_uniform(rng, 0.7, 3)),
@@ -197,9 +197,9 @@ def powers(rng: Rng, reach: Reach) -> Shape:
     n, c = int(rng.choice([4, 5, 6, 8])), 0.0 if rng.random() < 0.6 else reach.centre(rng)
     options = [(f"{off(0, c)}**{n}", 1, n), (f"({{0}}**{n} - {short(rng.uniform(1, 15))} * {{0}}**2)", 1, n)]
     if reach.k > 1:
-        options += [(f"({{0}} + {{1}})**{n}", 2, n), ("{0}**4 * {1}**2", 2, 4), ("{0}**3 * {1}**3", 2, 3)]
+        options += [(f"({{0}} + {{1}})**{n}", 2, n), ("{0}**4 * {1}**2", 2, 6), ("{0}**3 * {1}**3", 2, 6)]
     if reach.k > 2:
-        options += [("{0}**2 * {1}**2 * {2}**2", 3, 2), ("{0} * {1} * {2}", 3, 1)]
+        options += [("{0}**2 * {1}**2 * {2}**2", 3, 6), ("{0} * {1} * {2}", 3, 3)]
     return polynomial(*options[rng.integers(len(options))])
 
 
@@ -391,9 +391,7 @@ def draw_operator(rng: Rng, dim: int, horizon: float, forced: bool) -> Operator:
         law = Law(dim, D, rate=rate, centre=centre)
     elif name == "stepped turning":
         turn = short(rng.choice([-1, 1]) * rng.uniform(0.3, 2) / horizon)
-        J = np.zeros((dim, dim))
-        J[0, 1], J[1, 0] = -turn, turn
-        told["drift"] = lambda t, x: J @ x
+        told["drift"] = lambda t, x: turn * jnp.concatenate([jnp.stack([-x[1], x[0]]), jnp.zeros(dim - 2)])
         law, words = Law(dim, D, turn=turn), f"{words} + {turn} (x_1 u_2 - x_2 u_1), the drift given as a function"
     elif name == "reaction of time":
         c, e, w = short(rng.uniform(-1, 1)), short(rng.uniform(0.2, 1)), short(rng.uniform(0.5, 6) / horizon)
@@ -595,9 +593,9 @@ def positive(writer: Writer) -> tuple[list[Term], str]:
     return terms, " + ".join([str(floor), *texts])
 
 
-def draw(rng: Rng, number: int, seed: int) -> Stranger:
-    """One draw, its truth not yet checked."""
-    dim, horizon = round(float(np.exp(rng.uniform(0, np.log(300.49))))), log_uniform(rng, 0.05, 5)
+def draw(rng: Rng, number: int, seed: int, most: int = 300) -> Stranger:
+    """One draw in up to `most` dimensions, its truth not yet checked."""
+    dim, horizon = round(float(np.exp(rng.uniform(0, np.log(most + 0.49))))), log_uniform(rng, 0.05, 5)
     forced = bool(rng.random() < 0.6)
     operator = draw_operator(rng, dim, horizon, forced)
     region = draw_region(rng, dim, operator)

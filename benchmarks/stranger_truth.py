@@ -435,7 +435,7 @@ class Truth:
         law, lag = self.law, (self.horizon - t if self.backward else t)
         start, end = (t, t + lag) if self.backward else (t - lag, t)
         total = law.growth(start, end) * sum(term.expect(law, y, start, end, level) for term in self.initial) + 0 * t
-        if self.source:
+        if self.source and np.any(lag > 0):
             for share, weight in zip(*self.lags(level), strict=True):
                 a, b = (t, t + share * lag) if self.backward else (t - share * lag, t)
                 then = b if self.backward else a
@@ -444,7 +444,8 @@ class Truth:
         return total if self.outer is None else self.outer(total)
 
     def exact(self, t: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return self.at(np.asarray(t, float), np.asarray(y, float), self.level)
+        with np.errstate(all="ignore"):  # what underflows is zero
+            return self.at(np.asarray(t, float), np.asarray(y, float), self.level)
 
     def settle(self, t: np.ndarray, y: np.ndarray, wanted: float = 1e-8, levels: int = 3) -> float:
         """Choose the level at which a finer one changes no more than wanted, relative to the root mean square; keep and return what it changes."""

@@ -17,6 +17,7 @@ import argparse
 import gc
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -157,7 +158,10 @@ def monte_carlo(who: Stranger, t: np.ndarray, x: np.ndarray, truth: np.ndarray, 
     if who.problem.nonlinear is not None:
         return None
 
-    samples = max(2, 2**18 // len(t))  # of one call: a number of its own is a program of its own
+    steps = 1 if who.problem.varying is None else 64
+    samples = int(
+        np.clip(2e8 / (len(t) * who.tags["dim"] * steps), 16, 2**18 / len(t))
+    )  # of one call: each number is a program of its own
 
     def timed(seed: int) -> tuple[float, np.ndarray]:
         begin = time.perf_counter()
@@ -186,18 +190,15 @@ def attend(
     numbers: list[int], command: list[str], cores: set[int], limit: float, ended: Callable[[int, dict[str, Any]], None]
 ) -> None:
     """Run cases one after the other in a process, in another one after each that gives no answer in time or ends it."""
-    import os
-
     left = list(numbers)
     while left:
         with tempfile.TemporaryFile("w+") as errors:
-            process = subprocess.Popen(
-                [*command, *map(str, left)],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                preexec_fn=lambda: os.sched_setaffinity(0, cores),
-            )
+            before = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, cores)  # of this thread, and of what it starts
+            try:
+                process = subprocess.Popen([*command, *map(str, left)], stdout=subprocess.PIPE, stderr=errors, text=True)
+            finally:
+                os.sched_setaffinity(0, before)
             lines: Queue[str | None] = Queue()
 
             def read(stream: Any = process.stdout, lines: Queue[str | None] = lines) -> None:
@@ -205,7 +206,8 @@ def attend(
                     lines.put(line)
                 lines.put(None)
 
-            Thread(target=read, daemon=True).start()
+            reader = Thread(target=read, daemon=True)
+            reader.start()
             allowance, words = limit + START_UP, ""
             while left:
                 try:
@@ -219,13 +221,15 @@ def attend(
                     break
                 if line.startswith('{"number"'):
                     found = json.loads(line)
-                    left.remove(found.pop("number"))
-                    ended(found.pop("which"), found)
+                    number = found.pop("number")
+                    left.remove(number)
+                    ended(number, found)
                     allowance = limit
             process.kill()
-            process.wait()
+            reader.join()
+            process.communicate()
             if words:
-                ended(left.pop(0), {"outcome": "failed", "words": words, "tags": {}})
+                ended(left.pop(0), {"outcome": "failed", "words": words})
 
 
 def study(args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -249,6 +253,8 @@ def study(args: argparse.Namespace) -> list[dict[str, Any]]:
             return {"number": number, "seed": args.seed, "seconds": args.seconds, "tol": args.tol}
 
         def ended(number: int, found: dict[str, Any]) -> None:
+            if "tags" not in found:
+                found["tags"] = stranger(number, args.seed).tags
             with one_at_a_time:
                 done.add(f"{args.seed}/{number}", settings(number), found)
                 print(line_of({"settings": settings(number), **found}), flush=True)
@@ -334,8 +340,6 @@ def _region(cell: dict[str, Any]) -> str:
 def buckets(cell: dict[str, Any]) -> list[str]:
     """The rows that a case counts in."""
     tags = cell["tags"]
-    if not tags:
-        return []
     dim, T = tags["dim"], tags["horizon"]
     kinds = {k for k in tags["initial"] + tags["source"] if k not in ("none", "zero")}
     return [
@@ -445,7 +449,7 @@ def main() -> None:
         print(json.dumps(case(*args.case, args.seconds, args.tol)))
     elif args.cases:
         for number in args.cases:
-            print(json.dumps({"number": number, "which": number, **case(number, args.seed, args.seconds, args.tol)}), flush=True)
+            print(json.dumps({"number": number, **case(number, args.seed, args.seconds, args.tol)}), flush=True)
             jax.clear_caches()
             gc.collect()
     elif args.merge:
