@@ -312,13 +312,14 @@ class Errors:
         self.rank = np.tile(np.arange(size), 3)
         self.table = table
 
-    def solve(self, columns, degree):
+    def solve(self, columns, degree, damping):
         made = tuple(sorted(set(self.design[columns].tolist())))
         whole = len(columns) == len(made) * self.sizes["signs"]
-        return SimpleNamespace(error=self.table.get(made, (1.0, 1.0))[whole])
+        return SimpleNamespace(score=self.table.get(made, (1.0, 1.0))[whole])
 
 
 ALL = ["orthogonal", "hadamard", "signs"]
+FIT = SimpleNamespace(degree=1, solved=SimpleNamespace(rcond=1e-14))
 
 
 @pytest.mark.parametrize(
@@ -347,7 +348,7 @@ ALL = ["orthogonal", "hadamard", "signs"]
     ],
 )
 def test_a_design_is_dropped_only_where_the_others_are_as_good_and_converge(table, size, kept):
-    assert refine._choose(Errors(table, size), 1, ALL) == kept
+    assert refine._choose(Errors(table, size), FIT, ALL) == kept
 
 
 @pytest.mark.parametrize(("closed_form", "seconds", "small"), [(False, 1e-2, True), (False, 1e-9, False), (True, 1e-2, False)])
@@ -383,8 +384,8 @@ class Sizes:
     ],
 )
 def test_a_design_is_dropped_only_where_the_others_do_without_it(monkeypatch, errors, size, kept):
-    def error(dictionary, numbers, m, degree):
+    def error(dictionary, numbers, m, fit):
         return float(errors["".join("abc"[n] for n in numbers)][0 if m < size else 1])
 
     monkeypatch.setattr(refine, "_error", error)
-    assert "".join(refine._choose(Sizes(size), 1, list("abc"))) == kept
+    assert "".join(refine._choose(Sizes(size), FIT, list("abc"))) == kept

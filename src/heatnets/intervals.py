@@ -112,8 +112,12 @@ class Tally:
 
     @property
     def variance(self) -> np.ndarray:
+        return self.deviation**2
+
+    @property
+    def deviation(self) -> np.ndarray:
         _, second, _, unit = self._moments()
-        return unit**2 * second * self.count / max(self.count - 1, 1)
+        return unit * np.sqrt(second * self.count / max(self.count - 1, 1))
 
     @property
     def largest(self) -> np.ndarray:

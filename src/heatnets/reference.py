@@ -38,7 +38,7 @@ HEAVY_TAILS = "a few Monte Carlo samples carry the variance at {share:.0f} % of 
 class ReferenceValues:
     """Means of antithetic Monte Carlo samples of u at points (t, x), which more samples sharpen.
 
-    `mean`, `variance` (of the mean) and `bias` (what steps of paths may have done) have shape (points,), in units of u.
+    `mean`, `noise` (its standard error) and `bias` (what steps of paths may have done) have shape (points,), in units of u.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ReferenceValues:
             self._moments.add((self.factor[:, None] * samples).T)
             self._steps.add((self.factor[:, None] * steps).T)
             self.calls += 1
-        self.mean, self.variance = self._moments.mean, self._moments.variance / self._moments.count
+        self.mean, self.noise = self._moments.mean, self._moments.deviation / np.sqrt(self._moments.count)
         self.bias = self._steps.mean
 
     def _draw(self) -> tuple[np.ndarray, np.ndarray]:
@@ -131,15 +131,14 @@ class ReferenceValues:
 
         `source` are samples (points, S) of what a source adds that these values do not know.
         """
-        mean, variance = self.mean, self.variance
+        mean, noise = self.mean, self.noise
         if source is not None:
             mean = mean + source.mean(axis=1)
-            variance = variance + source.var(axis=1, ddof=1) / source.shape[1]
+            noise = np.hypot(noise, source.std(axis=1, ddof=1) / np.sqrt(source.shape[1]))
         if self._single:
-            return self._known(self._compare_one(mean, variance, values, confidence))
-        unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (mean - values, mean))
-        error = ((mean - values) / unit) ** 2 - variance / unit**2
-        true = (mean / size) ** 2 - variance / size**2
+            return self._known(self._compare_one(mean, noise, values, confidence))
+        unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (mean - values, mean))  # squares of small numbers underflow
+        error, true = ((a / s) ** 2 - (noise / s) ** 2 for a, s in ((mean - values, unit), (mean, size)))
         found = relative_of_squares(error, true, (unit, size), np.zeros(1), confidence)
         bias = rms(self.bias) / found.scale  # may be part of the difference, or hide some of it
         return self._known(found._replace(low=max(found.low - bias, 0.0), high=found.high + bias))
@@ -148,32 +147,36 @@ class ReferenceValues:
         heavy = (HEAVY_TAILS.format(share=100 * self.heavy),) if self.heavy > _HEAVY_SHARE else ()
         return found._replace(reasons=(*found.reasons, *heavy))
 
-    def _compare_one(self, mean: np.ndarray, variance: np.ndarray, values: np.ndarray, confidence: float) -> Relative:
+    def _compare_one(self, mean: np.ndarray, noises: np.ndarray, values: np.ndarray, confidence: float) -> Relative:
         """The same where all points are one, so that all samples are of one value."""
         gap, size = abs(float(np.mean(mean - values))), abs(float(np.mean(mean)))
-        noise, bias = float(np.sqrt(np.mean(variance) / len(mean))), abs(float(np.mean(self.bias)))
+        noise, bias = rms(noises) / np.sqrt(len(mean)), abs(float(np.mean(self.bias)))
         half = noise * float(scipy.special.ndtri(0.5 * (1 + confidence)))
         if not size > 3 * noise:
             return Relative(np.inf, 0.0, np.inf, size, (SIZE_UNKNOWN,))
-        known = float(np.sqrt(max(gap**2 - noise**2, 0.0)))
+        known = float(np.sqrt(max((gap / size) ** 2 - (noise / size) ** 2, 0.0)))
         low, high = max(gap - half - bias, 0.0), gap + half + bias
-        return Relative(known / size, low / size, high / size, size, ())
+        return Relative(known, low / size, high / size, size, ())
 
     def disagreement(self, values: np.ndarray) -> float:
         """The root mean square difference from u that is beyond chance, in units of u."""
         if self._single:
-            noise = float(np.sqrt(np.mean(self.variance) / len(values)))
+            noise = rms(self.noise) / np.sqrt(len(values))
             return max(abs(float(np.mean(self.mean - values))) - _AGREE * noise - abs(float(np.mean(self.bias))), 0.0)
-        square = (self.mean - values) ** 2 - self.variance - self.bias**2
-        noise = float(np.std(square, ddof=1)) / np.sqrt(len(square))
-        beyond = max(float(np.mean(square)) - _AGREE * noise, 0.0)
-        return float(np.sqrt(beyond))
+        gap = self.mean - values
+        unit = float(np.max(np.abs(gap))) or 1.0
+        square = (gap / unit) ** 2 - (self.noise / unit) ** 2 - (self.bias / unit) ** 2
+        beyond = float(np.mean(square)) - _AGREE * float(np.std(square, ddof=1)) / np.sqrt(len(square))
+        return unit * float(np.sqrt(max(beyond, 0.0)))
 
     @property
     def floor(self) -> float:
         """The root mean square difference that would not be told from noise, relative to u."""
-        size = float(np.mean(self.mean**2 - self.variance))
+        scale = rms(self.mean) or 1.0
+        mean, noise = self.mean / scale, self.noise / scale
+        size = float(np.mean(mean**2 - noise**2))
+        if not size > 0:
+            return np.inf
         if self._single:
-            return _AGREE * float(np.sqrt(np.mean(self.variance) / len(self.mean) / size)) if size > 0 else np.inf
-        noise = np.sqrt(2 * np.mean(self.variance**2) / len(self.mean))
-        return float(np.sqrt(_AGREE * noise / size)) if size > 0 else np.inf
+            return _AGREE * rms(noise) / float(np.sqrt(len(mean) * size))
+        return float(np.sqrt(_AGREE * np.sqrt(2 * np.mean(noise**4) / len(mean)) / size))

@@ -281,7 +281,7 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
         if why := late(growing[:1]):
             break
         with clock.phase("choice"):
-            growing = _choose(dictionary, best.degree, best.solved.rcond, growing)
+            growing = _choose(dictionary, best, growing)
         if why := late(growing):
             break
         if dictionary.bytes(growing) > shop.memory:
@@ -363,7 +363,7 @@ def _seconds(dictionary: Dictionary, rows: int) -> float:
     return (time.perf_counter() - start) / (dictionary.rows.values.size - known)
 
 
-def _choose(dictionary: Dictionary, degree: int, damping: float, growing: list[str]) -> list[str]:
+def _choose(dictionary: Dictionary, fit: Fit, growing: list[str]) -> list[str]:
     """The designs to double next: all that grew so far, unless some add nothing where others converge.
 
     Small dictionaries rank designs wrongly (neighbour products prefer Gaussian directions at 64 pairs; at 512 the union is better by
@@ -377,7 +377,7 @@ def _choose(dictionary: Dictionary, degree: int, damping: float, growing: list[s
     others = [n for n in growing if n != names[0]]
     makes = [growing, *([n for n in growing if n != left] for left in others if len(others) > 1), names[:1]]
     errors = np.array(
-        [[_error(dictionary, [names.index(n) for n in make], m, degree, damping) for m in (size // 2, size)] for make in makes]
+        [[_error(dictionary, [names.index(n) for n in make], m, fit) for m in (size // 2, size)] for make in makes]
     )
     if not np.all(errors > 0):
         return growing
@@ -388,10 +388,10 @@ def _choose(dictionary: Dictionary, degree: int, damping: float, growing: list[s
     return makes[int(np.argmin(np.where(worth, promised, np.inf)))] if np.any(worth) else growing
 
 
-def _error(dictionary: Dictionary, numbers: list[int], size: int, degree: int, damping: float) -> float:
-    """The error of the first `size` features of some designs alone, from the entries that are there."""
+def _error(dictionary: Dictionary, numbers: list[int], size: int, fit: Fit) -> float:
+    """The score of the first `size` features of some designs alone, fitted like `fit`, from the entries that are there."""
     columns = np.flatnonzero(np.isin(dictionary.design, numbers) & (dictionary.rank < size))
-    return dictionary.solve(columns, degree, damping).score
+    return dictionary.solve(columns, fit.degree, fit.solved.rcond).score
 
 
 def _network(
