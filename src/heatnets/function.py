@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from heatnets.errors import InputError, Notes, NotFiniteError, describe
-from heatnets.precision import is_low, low_precision_constants
+from heatnets.precision import LOW, is_low, low_precision_constants
 
 _INDEX_CHECK = 1000  # up to this dimension functions are also called once outside a trace
 
@@ -148,12 +148,9 @@ def _check_trace(
     if not jnp.issubdtype(dtype, jnp.floating):
         raise InputError(f"`{name}` must return a real float; it returned {dtype}. Write 1.0 for 1, or multiply by 1.0.")
     _check_indices(name, f, args, closed)
-    low = low_precision_constants(f, list(closed.consts))
+    low = low_precision_constants(f, closed)
     if low:
-        notes.warn(
-            f"`{name}` captures constants of low precision: {', '.join(low)}. Their values are good to about 1e-7; "
-            "the answer cannot be better. Make them np.float64 arrays."
-        )
+        notes.warn(f"`{name}` captures constants of low precision: {', '.join(low)}. They are {LOW}")
     elif is_low(dtype):
         notes.warn(f"`{name}` returns {dtype}: something inside it casts. The answer cannot be better than that.")
 

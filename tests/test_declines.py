@@ -1,0 +1,80 @@
+"""A number that declines where it does not know: data that paths did not meet, that grow too fast, that were rounded before they came."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+
+SINGLE = {"vector": jnp.asarray([0.1, 0.2, 0.3]), "number": jnp.asarray(0.1)}
+EXACT = {"ones": jnp.ones(3), "eye": jnp.eye(3), "eighths": jnp.arange(3.0) / 8, "number": jnp.asarray(1000.5)}
+DOUBLE = np.array([0.1, 0.2, 0.3])
+
+
+@jax.jit
+def inside(x):
+    return jnp.sum(SINGLE["vector"] * x)
+
+
+def said_by(make):
+    """The warnings of a piece of work, and what it gave."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = make()
+    return [str(w.message) for w in said if issubclass(w.category, hn.HeatnetsWarning)], found
+
+
+def problem(**fields):
+    return hn.Problem(**{"dim": 3, "horizon": 0.5, "initial": lambda x: jnp.sum(jnp.sin(x)), **fields})
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("initial", lambda x: jnp.sum(SINGLE["vector"] * x)),
+        ("initial", lambda x: SINGLE["number"] * jnp.sum(x)),  # a weak type: JAX takes it for float64
+        ("initial", lambda x: np.float32(0.1) * jnp.sum(x)),  # becomes a number of the program
+        ("initial", lambda x: inside(x)),  # a program inside the program
+        ("initial", lambda x: jax.lax.cond(x[0] > 0, lambda y: y @ SINGLE["vector"], lambda y: 0.0 * y[0], x)),
+        ("initial", lambda x: jnp.sum(jnp.full(3, 0.1, jnp.bfloat16) * x)),
+        ("source", lambda t, x: t * SINGLE["number"]),
+        ("exact", lambda t, x: jnp.sum(jnp.sin(x)) * (1 + t * SINGLE["number"])),
+        ("drift", lambda t, x: -SINGLE["vector"] * x),
+        ("reaction", lambda t, x: SINGLE["number"] * jnp.cos(x[0])),
+        ("step", lambda t, x, h, noise: x + jnp.sqrt(2 * h) * noise + 0.0 * h**2 * SINGLE["vector"]),
+        ("diffusion", SINGLE["vector"]),
+        ("diffusion", hn.Factor(np.diag(SINGLE["vector"]))),
+    ],
+)
+def test_constants_in_float32_are_said(name, function):
+    said, made = said_by(lambda: problem(**{name: function}))
+    (own,) = [text for text in said if f"`{name}`" in text]
+    for words in ("float", "7 digits", "np.asarray", "jax_enable_x64"):
+        assert words in own
+    assert own in made.warnings
+
+
+def test_a_volatility_in_float32_is_said():
+    process, region = hn.GeometricBrownian(volatility=jnp.asarray(0.3)), hn.Point([1.0] * 3)
+    said, _ = said_by(lambda: problem(process=process, region=region))
+    assert "`volatility` of `process`" in said[0]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: EXACT["ones"] @ x,
+        lambda x: x @ EXACT["eye"] @ x,
+        lambda x: jnp.cos(EXACT["eighths"] @ x),
+        lambda x: EXACT["number"] * x[0],
+        lambda x: DOUBLE @ x,
+        lambda x: 0.1 * x[0] + jnp.asarray([0.1, 0.2, 0.3]) @ x,  # made inside, in float64
+    ],
+)
+def test_what_float32_holds_exactly_is_no_alarm(function):
+    assert problem(initial=function).warnings == ()
