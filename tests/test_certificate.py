@@ -315,8 +315,16 @@ def test_one_point_or_many_and_the_initial_time(radial):
     assert one.value == many.value[0]
     assert one.reasons == ()
     assert len(many.reasons) == 3
-    assert f"± {one.halfwidth:.2g} (95 %, residual, 256 samples; network {radial(t[0], x[0]):.10g})" in str(one)
+    assert (
+        f"± {one.halfwidth:.2g} (95 %, residual, 256 samples; the network's value {certificate.rounded(radial(t[0], x[0]), one.halfwidth)} lies outside)"
+        in str(one)
+    )
     assert len(str(many).splitlines()) == 3
+    assert one.outside
+    np.testing.assert_allclose(many.network, radial(t, x), rtol=1e-12)
+    assert np.all(many.outside == ((many.network < many.low) | (many.network > many.high)))
+    slope = radial.certify_gradient(t[0], x[0], samples=256)
+    assert f"the network's gradient lies outside in {np.sum(slope.outside)} of 20 components" in str(slope)
     start = radial.certify(0.0, x[0])
     assert abs(start.value - hn.exact_values(radial.problem, 0.0, x[0])) <= start.halfwidth < 1e-10
     assert radial.certify(t[0], x[0], samples=256, seed=1).value != one.value

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 
 import heatnets as hn
+from heatnets import solved
+from heatnets.certificate import rounded
+from heatnets.cli.solve import _columns, _words
+from heatnets.problem_files import Statement, Wanted
 
 SINGLE = {"vector": jnp.asarray([0.1, 0.2, 0.3]), "number": jnp.asarray(0.1)}
 EXACT = {"ones": jnp.ones(3), "eye": jnp.eye(3), "eighths": jnp.arange(3.0) / 8, "number": jnp.asarray(1000.5)}
@@ -78,3 +82,28 @@ def test_a_volatility_in_float32_is_said():
 )
 def test_what_float32_holds_exactly_is_no_alarm(function):
     assert problem(initial=function).warnings == ()
+
+
+@pytest.fixture(scope="module")
+def crude():
+    """A network of two features: certificates know better."""
+    stated = hn.problems.get("radial-gaussian", dim=4)
+    return said_by(lambda: hn.solve(stated, features=(2, 0), rows=(64, 0)))[1]
+
+
+def test_a_network_outside_its_interval_is_said(crude, tmp_path):
+    t, x = crude.problem.horizon, np.full(4, 0.3)
+    sure = crude.certify(t, x, samples=512)
+    network = float(crude(t, x))
+    assert sure.certified
+    assert sure.network == pytest.approx(network, rel=1e-12)
+    assert sure.outside
+    assert not sure.low <= network <= sure.high
+    words = f"the network's value {rounded(network, float(sure.halfwidth))} lies outside"
+    assert words in str(sure)
+    assert words in solved._answer(crude, [(t, x, sure)]).tables[1].rows[0][2]
+    wanted = [(Wanted(t, x, {}), sure)]
+    assert words in _columns(Statement(crude.problem, {}, [], []), wanted)["note"][0]
+    (told,) = _words(crude, 1.0, wanted, tmp_path, None)["certificates"]
+    assert told["outside"] is True
+    assert told["network"] == pytest.approx(network, rel=1e-12)

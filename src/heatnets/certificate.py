@@ -49,6 +49,7 @@ class Certificate:
     `value` is the network's value plus its estimated `error`; the truth lies between `low` and `high` as often as the confidence says,
     where `certified`. Where not, `reasons` say why; they also say where a half-width that was asked for is not reached. `samples` are those
     spent at each point. A gradient's intervals are of shape (dim,) or (n, dim).
+    `network` is the network's own value, and `outside` says where it is not in the interval.
     """
 
     value: np.ndarray
@@ -61,6 +62,26 @@ class Certificate:
     method: str
     samples: np.ndarray
     confidence: float
+
+    @property
+    def network(self) -> np.ndarray:
+        """The network's own value."""
+        return self.value - self.error
+
+    @property
+    def outside(self) -> np.ndarray:
+        """Whether the network's own value lies outside the interval; of a gradient, for each component."""
+        return np.asarray(np.abs(self.error) > self.halfwidth)
+
+    def says_outside(self, i: int | None = None) -> str:
+        """Words where the network lies outside a certified interval: of one point, or of point i of many; else none."""
+        here: Any = ... if i is None else i
+        apart, network, half = self.outside[here], self.network[here], self.halfwidth[here]
+        if not (self.certified[here] and np.any(apart)):
+            return ""
+        if apart.ndim:
+            return f"the network's gradient lies outside in {int(np.sum(apart))} of {apart.size} components"
+        return f"the network's value {rounded(float(network), float(half))} lies outside"
 
     def scaled(self, unit: np.ndarray | float) -> Certificate:
         """The same in other units: those of u at each point, or of its slopes."""
@@ -98,16 +119,17 @@ class Certificate:
     def _line(self, i: int) -> str:
         level = f"{100 * self.confidence:g} %, {self.method}, {self.samples[i]} samples"
         said = "".join(f"; {why}" for why in self.reasons[i])
+        network = self.says_outside(i) or "the network's value lies inside"
         if self.value.ndim == 2:  # a gradient: the widest interval tells
             d, widest = self.value.shape[1], float(np.max(self.halfwidth[i]))
             shown = ", ".join(rounded(v, h) for v, h in zip(self.value[i, :4], self.halfwidth[i, :4], strict=True)) + (
                 ", ..." if d > 4 else ""
             )
+            level += f"; {self.says_outside(i)}" if self.says_outside(i) else ""
             return f"({shown}), half-widths up to {widest:.2g} ({level}){'' if self.certified[i] else ', not certified'}{said}"
-        value, half, error = float(self.value[i]), float(self.halfwidth[i]), float(self.error[i])
+        value, half = float(self.value[i]), float(self.halfwidth[i])
         if not self.certified[i]:
             return f"{value:.6g}, not certified{said}"
-        network = f"network {value - error:.10g}" if abs(error) > half else "the network's value lies inside"
         return f"{rounded(value, half)} ± {half:.2g} ({level}; {network}){said}"
 
 
