@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import solved
+from heatnets import solved, streams
 from heatnets.certificate import rounded
 from heatnets.cli.solve import _columns, _words
 from heatnets.problem_files import Statement, Wanted
@@ -107,3 +107,63 @@ def test_a_network_outside_its_interval_is_said(crude, tmp_path):
     (told,) = _words(crude, 1.0, wanted, tmp_path, None)["certificates"]
     assert told["outside"] is True
     assert told["network"] == pytest.approx(network, rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def kinked():
+    stated = hn.Problem(dim=4, horizon=0.5, initial=lambda x: jnp.maximum(jnp.mean(x), 0.0))
+    return said_by(lambda: hn.solve(stated, features=(4, 0), rows=(64, 0), enforce="mild"))[1]
+
+
+MARK = (269768424, 2281776340, 2672894057, 414163103)
+FIELDS = ("value", "error", "low", "high", "halfwidth", "samples")
+
+
+@pytest.mark.parametrize("which", ["crude", "kinked"])
+@pytest.mark.parametrize("halfwidth", [None, 2e-2])
+def test_samples_belong_to_the_point_and_not_to_the_call(which, halfwidth, request):
+    """A permutation of points permutes the answer, and a point alone gets what it gets among others."""
+    u = request.getfixturevalue(which)
+    t, x = hn.random_points(u.problem, 4, seed=3)
+    how = {"samples": 256, "halfwidth": halfwidth}
+    all_, again, order = u.certify(t, x, **how), u.certify(t, x, **how), np.array([2, 0, 3, 1])
+    turned = u.certify(t[order], x[order], **how)
+    alone = [u.certify(t[i], x[i], **how) for i in range(4)]
+    for name in FIELDS:
+        here = getattr(all_, name)
+        np.testing.assert_array_equal(here, getattr(again, name))
+        np.testing.assert_allclose(here[order], getattr(turned, name), rtol=1e-9, atol=1e-13)
+        np.testing.assert_allclose(here, [getattr(a, name) for a in alone], rtol=1e-9, atol=1e-13)
+
+
+def test_derivatives_too(kinked):
+    t, x = hn.random_points(kinked.problem, 3, seed=3)
+    ways = (kinked.certify_gradient, lambda t, x, **how: kinked.certify_curvature(t, x, np.ones(4), **how))
+    for way in ways:
+        all_, alone = way(t, x, samples=256), way(t[2], x[2], samples=256)
+        for name in FIELDS:
+            np.testing.assert_allclose(getattr(all_, name)[2], getattr(alone, name), rtol=1e-9, atol=1e-13)
+
+
+def test_another_point_or_problem_gets_other_samples(kinked):
+    """Were the samples shared, errors in units of the standard error would be the same wherever the data are alike: one seed would miss everywhere."""
+
+    def normal(point, **fields):
+        stated = hn.Problem(**{"dim": 4, "horizon": 0.5, "initial": lambda x: jnp.maximum(jnp.mean(x), 0.0), **fields})
+        sure = kinked.of(stated).certify(0.5, point, samples=256)
+        return float(sure.error / sure.halfwidth)
+
+    zero = np.zeros(4)
+    same = normal(zero)
+    assert same == normal(zero)  # the same problem, made again
+    others = [normal(zero + 1e-12), normal(zero, horizon=0.6), normal(zero, initial=lambda x: jnp.maximum(jnp.mean(x), 0.01))]
+    assert min(abs(other - same) for other in others) > 1e-3
+    first, second = (kinked.of(p) for p in (kinked.problem, hn.Problem(dim=4, horizon=0.6, initial=kinked.problem.initial)))
+    assert first.error(points=16).value != second.error(points=16).value
+    assert first.explain(0.5, zero).initial != second.explain(0.5, zero).initial
+
+
+def test_marks_are_the_same_in_every_process():
+    assert streams.marks((1, 2, 3, 4), np.array([0.5]), np.array([[0.0, 1.0]])) == [MARK]
+    assert streams.marks((1, 2, 3, 4), np.array([0.5]), np.array([[-0.0, 1.0]])) == [MARK]
+    assert streams.mark(b"a", b"bc") != streams.mark(b"ab", b"c")

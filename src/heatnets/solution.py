@@ -22,7 +22,7 @@ from heatnets.errors import InputError, NumericalError, count, fraction, positiv
 from heatnets.explain import Explanation, explain
 from heatnets.features import Feature, KernelSource, MovedSource, packed
 from heatnets.function import place
-from heatnets.identity import fingerprint
+from heatnets.identity import fingerprint, mark
 from heatnets.operators import Equation, equation, on_device
 from heatnets.precision import EPS, in_double
 from heatnets.problem import Problem
@@ -94,6 +94,7 @@ class Solution:
         """This solution of `problem.plain` as one of the problem itself, in the user's times, places and values."""
         other = copy(self)
         other.problem = problem
+        other.__dict__.pop("_mark", None)
         return other
 
     @in_double
@@ -249,12 +250,13 @@ class Solution:
                 "Smooth the data, or certify values at nearby points."
             )
         fuzz = self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None
-        asked = Asked(samples, level, seed, wanted, smooth, self._teller(progress), unit, fuzz)
+        marks = streams.marks(self._mark, seen.t, seen.x)
+        asked = Asked(samples, level, seed, wanted, smooth, self._teller(progress), unit, fuzz, marks)
         with jax.default_device(self._shop.device):
             found = how(self._linear, self._network(), seen.s, seen.y, asked)
             if self._plain.nonlinear is not None:
                 left = remainder(
-                    self._linear, self._plain.nonlinear.slopes, self._network(), self._bends, seen.s, seen.y, smooth, asked.seed
+                    self._linear, self._plain.nonlinear.slopes, self._network(), self._bends, seen.s, seen.y, smooth, asked.rng
                 )
                 found = found.allowing(unit * left.bound, left.reasons, wanted)
         if self.problem.frame.changes:
@@ -281,7 +283,7 @@ class Solution:
         samples = count("samples", samples, 4, "They come in pairs, and two independent ones are multiplied.")
         return certificate.region_error(
             self._linear, self._network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
-            seed=streams.check_seed(seed), smooth=self._smooth,
+            seed=streams.check_seed(seed), smooth=self._smooth, mark=self._mark,
         )  # fmt: skip
 
     @in_double
@@ -302,7 +304,9 @@ class Solution:
                 terms[kind] = (np.asarray(w) @ powers(seen.s[0], w.shape[1] - 1)[0], phi)
         network = self._network()
         network = network if self._plain.nonlinear is None else network._replace(source=self._force)
-        found = explain(self._plain, network, terms, float(seen.s[0]), seen.y[0], samples, streams.check_seed(seed))
+        (mark,) = streams.marks(self._mark, seen.t, seen.x)
+        rng = streams.generator(streams.check_seed(seed), "explanation", mark)
+        found = explain(self._plain, network, terms, float(seen.s[0]), seen.y[0], samples, rng)
         passed = np.abs(seen.t[0] - self.problem.frame.clock_back(seen.s[0] - found.lags))
         return found.seen(float(seen.t[0]), seen.x[0], passed, float(seen.amplitude[0]))
 
@@ -339,6 +343,11 @@ class Solution:
         """Which of the data have kinks or jumps, in words; empty where none were found. Where they have, `residual` says nothing."""
         with jax.default_device(self._shop.device):
             return smoothness.describe(smoothness.kinks(self._plain, self.stats["seed"], self._quiet))
+
+    @cached_property
+    def _mark(self) -> streams.Mark:
+        """What its certificates' streams depend on besides the seed: the problem."""
+        return mark(self.problem)
 
     @cached_property
     def _smooth(self) -> bool:
