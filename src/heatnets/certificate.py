@@ -103,6 +103,12 @@ class Certificate:
             self, halfwidth=half, low=self.value - half, high=self.value + half, certified=self.certified & ~doubts, reasons=told
         )
 
+    def doubting(self, reasons: list[tuple[str, ...]]) -> Certificate:
+        """The same, not certified where there are reasons."""
+        doubts = np.array([bool(why) for why in reasons])
+        told = tuple((*new, *old) for new, old in zip(reasons, self.reasons, strict=True))
+        return replace(self, certified=self.certified & ~doubts, reasons=told)
+
     def first(self) -> Certificate:
         """The certificate of the first point alone, with fields of shape ()."""
         return replace(self, reasons=self.reasons[0], **{name: getattr(self, name)[0] for name in _ARRAYS})
@@ -298,10 +304,10 @@ def jumps(problem: Problem) -> tuple[str, ...]:
 
 
 def rounding_of(u: Network, t: np.ndarray, x: np.ndarray, asked: Asked) -> np.ndarray:
-    """What rounding does to ũ(t, x): eps Σ |w_j φ_j|, and what changes when the last bits of x do (sums inside the user's functions cancel, too)."""
+    """What rounding does to ũ(t, x): 4 eps Σ |w_j φ_j|, and what changes when the last bits of x do (sums inside the user's functions cancel, too)."""
     size = np.maximum(np.abs(x) if asked.fuzz is None else asked.fuzz, 1e-3)
     values = np.array([u.value(t, y)[0] for y in nearby(x, size, asked, "last bits", 8)])
-    return EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)
+    return 4 * EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)  # sums of many terms: some roundings each way
 
 
 def nearby(x: np.ndarray, size: np.ndarray, asked: Asked, stream: str, number: int) -> Iterator[np.ndarray]:

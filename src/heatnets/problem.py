@@ -140,6 +140,8 @@ class Problem:
             )
         if words := self.process.complaint(self.horizon, source is not None):
             raise InputError(words)
+        if words := self.process.doubt():
+            notes.warn(words)
         self.steps_said = steps is not None
         self.steps = count("steps", 16 if steps is None else steps, 8, "It is the number of steps of a path.")
         if self.steps % 4:
