@@ -176,8 +176,8 @@ def test_float32_fields_of_a_module_are_pointed_out_by_name():
             return jnp.sum(self.heights * jnp.sin(x))
 
     with pytest.warns(hn.HeatnetsWarning, match=r"`heights` \(float32"):
-        hn.Problem(**{**GOOD, "initial": Wave(jnp.ones(3, jnp.float32))})
-    hn.Problem(**{**GOOD, "initial": Wave(np.ones(3))})  # float64: no warning, which would be an error here
+        hn.Problem(**{**GOOD, "initial": Wave(jnp.full(3, 0.1, jnp.float32))})
+    hn.Problem(**{**GOOD, "initial": Wave(np.ones(3))})  # no warning, which would be an error here
 
 
 def test_a_cast_inside_is_pointed_out():

@@ -17,7 +17,7 @@ ORDER = [
     "tiles", "function", "regions", "diffusions", "derivatives", "frames", "processes", "varying", "walks", "reactions", "problem",
     "identity", "operators",
     "directions", "features", "collocation",
-    "smoothness", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "reference", "certificate", "slopes", "explain",
+    "smoothness", "encounters", "assembly", "least_squares", "montecarlo", "error_equation", "intervals", "reference", "certificate", "slopes", "explain",
     "settings", "checkpoints", "sums", "tables", "newton", "tangents", "remainder", "solution", "accuracy", "linear", "rounds", "judges", "refine", "mild", "solving",
     "problems", "statements", "problem_files", "results", "canvas", "curves", "plots", "report", "solved", "reproduce", "cli", "__main__",
 ]  # fmt: skip

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from heatnets import streams
+from heatnets.encounters import EXACT
 from heatnets.error_equation import (
     CHUNK,
     Network,
@@ -18,13 +19,13 @@ from heatnets.error_equation import (
     reacts,
     residual_form,
 )
-from heatnets.intervals import FEWEST, interval, relative
+from heatnets.intervals import FEWEST, HEAVY, interval, relative, tail_weight
 from heatnets.precision import EPS
 from heatnets.problem import Problem
+from heatnets.reference import HEAVY_SHARE, HEAVY_TAILS, ReferenceValues
 
 _DISAGREE = 5.0  # standard errors between the two forms that are no chance
 STEPS = 4  # of the martingale form: they divided the variance by 15 to 20 in trials, eight steps by twice that
-_PILOTS = 8  # points at which it is decided whether steps pay
 _CHECKS = 4  # of the sanity check
 AGAIN = 2  # times that points whose tails look heavy get four times the samples, where no half-width was asked for
 MOST = 1024  # times the samples asked for, where a half-width is
@@ -49,6 +50,7 @@ class Certificate:
     `value` is the network's value plus its estimated `error`; the truth lies between `low` and `high` as often as the confidence says,
     where `certified`. Where not, `reasons` say why; they also say where a half-width that was asked for is not reached. `samples` are those
     spent at each point. A gradient's intervals are of shape (dim,) or (n, dim).
+    `network` is the network's own value, and `outside` says where it is not in the interval.
     """
 
     value: np.ndarray
@@ -61,6 +63,26 @@ class Certificate:
     method: str
     samples: np.ndarray
     confidence: float
+
+    @property
+    def network(self) -> np.ndarray:
+        """The network's own value."""
+        return self.value - self.error
+
+    @property
+    def outside(self) -> np.ndarray:
+        """Whether the network's own value lies outside the interval; of a gradient, for each component."""
+        return np.asarray(np.abs(self.error) > self.halfwidth)
+
+    def says_outside(self, i: int | None = None) -> str:
+        """Words where the network lies outside a certified interval: of one point, or of point i of many; else none."""
+        here: Any = ... if i is None else i
+        apart, network, half = self.outside[here], self.network[here], self.halfwidth[here]
+        if not (self.certified[here] and np.any(apart)):
+            return ""
+        if apart.ndim:
+            return f"the network's gradient lies outside in {int(np.sum(apart))} of {apart.size} components"
+        return f"the network's value {rounded(float(network), float(half))} lies outside"
 
     def scaled(self, unit: np.ndarray | float) -> Certificate:
         """The same in other units: those of u at each point, or of its slopes."""
@@ -83,6 +105,12 @@ class Certificate:
             self, halfwidth=half, low=self.value - half, high=self.value + half, certified=self.certified & ~doubts, reasons=told
         )
 
+    def doubting(self, reasons: list[tuple[str, ...]]) -> Certificate:
+        """The same, not certified where there are reasons."""
+        doubts = np.array([bool(why) for why in reasons])
+        told = tuple((*new, *old) for new, old in zip(reasons, self.reasons, strict=True))
+        return replace(self, certified=self.certified & ~doubts, reasons=told)
+
     def first(self) -> Certificate:
         """The certificate of the first point alone, with fields of shape ()."""
         return replace(self, reasons=self.reasons[0], **{name: getattr(self, name)[0] for name in _ARRAYS})
@@ -98,16 +126,17 @@ class Certificate:
     def _line(self, i: int) -> str:
         level = f"{100 * self.confidence:g} %, {self.method}, {self.samples[i]} samples"
         said = "".join(f"; {why}" for why in self.reasons[i])
+        network = self.says_outside(i) or "the network's value lies inside"
         if self.value.ndim == 2:  # a gradient: the widest interval tells
             d, widest = self.value.shape[1], float(np.max(self.halfwidth[i]))
             shown = ", ".join(rounded(v, h) for v, h in zip(self.value[i, :4], self.halfwidth[i, :4], strict=True)) + (
                 ", ..." if d > 4 else ""
             )
+            level += f"; {self.says_outside(i)}" if self.says_outside(i) else ""
             return f"({shown}), half-widths up to {widest:.2g} ({level}){'' if self.certified[i] else ', not certified'}{said}"
-        value, half, error = float(self.value[i]), float(self.halfwidth[i]), float(self.error[i])
+        value, half = float(self.value[i]), float(self.halfwidth[i])
         if not self.certified[i]:
             return f"{value:.6g}, not certified{said}"
-        network = f"network {value - error:.10g}" if abs(error) > half else "the network's value lies inside"
         return f"{rounded(value, half)} ± {half:.2g} ({level}; {network}){said}"
 
 
@@ -151,6 +180,11 @@ class Asked(NamedTuple):
     tell: Tell
     unit: np.ndarray | float = 1.0
     fuzz: np.ndarray | None = None
+    marks: list[streams.Mark] | None = None  # of the points: their streams do not depend on the others asked for
+
+    def rng(self, stream: str, i: int) -> np.random.Generator:
+        """The stream of point i."""
+        return streams.generator(self.seed, stream, (int(i),) if self.marks is None else self.marks[i])
 
 
 def certify(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: Asked) -> Certificate:
@@ -159,22 +193,24 @@ def certify(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: A
     Values come out in the user's units, `unit` times the problem's own. With `halfwidth`, in those units, samples are doubled at the points that need more, up to `MOST` times as many. Without, points where tails look heavy get
     four times the samples before that is said, and sixteen times.
     """
-    samples, confidence, seed, halfwidth, smooth, tell, unit, fuzz = asked
-    value, rounding = u.value(t, x)[0], rounding_of(u, t, x, seed, fuzz)
+    samples, confidence, halfwidth, smooth, tell, unit = (
+        asked.samples, asked.confidence, asked.halfwidth, asked.smooth, asked.tell, asked.unit,
+    )  # fmt: skip
+    value, rounding = u.value(t, x)[0], rounding_of(u, t, x, asked)
     later = np.flatnonzero(t > 0)
     at_start = t == 0
     mean = np.where(at_start, u.start * u.initial(x), 0.0)
     half, spent = rounding.copy(), np.zeros(len(t), int)
     reasons: list[tuple[str, ...]] = [()] * len(t)
     missed: dict[int, tuple[str, ...]] = {}
-    steps = 0 if smooth else STEPS
+    steps = np.full(len(t), 0 if smooth else STEPS)
     wanted = None if halfwidth is None else halfwidth / np.broadcast_to(unit, t.shape)
 
     def draw(points: np.ndarray, pairs: int, batch: int) -> Samples:
-        rngs = [streams.generator(seed, f"certificate {batch} {i}") for i in points]
+        rngs = [asked.rng(f"certificate {batch}", i) for i in points]
         if smooth:
             return residual_form(problem, u, t[points], x[points], pairs, rngs)
-        return martingale_form(problem, u, t[points], x[points], pairs, rngs, steps)
+        return martingale_form(problem, u, t[points], x[points], pairs, rngs, int(steps[points[0]]))
 
     spread, least = np.zeros(len(t)), np.zeros(len(t))
     kept: dict[int, list[np.ndarray]] = {int(i): [] for i in later}
@@ -184,12 +220,13 @@ def certify(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: A
     halved: dict[int, tuple[str, ...]] = {}
     open_, pairs, batch = later, max(samples // 2, 2), 0
     if wanted is not None and not smooth and len(later):
-        steps = _cheaper(problem, u, t, x, later, seed)
+        steps[later] = _cheaper(problem, u, t, x, later, asked)
     while len(open_):
-        together = max(1, CHUNK // (4 * pairs * problem.dim))
-        for begin in range(0, len(open_), together):
-            tell(begin, len(open_))
-            some = open_[begin : begin + together]
+        together, done = max(1, CHUNK // (4 * pairs * problem.dim)), 0
+        alike = [open_[steps[open_] == k] for k in np.unique(steps[open_])]
+        for some in (group[begin : begin + together] for group in alike for begin in range(0, len(group), together)):
+            tell(done, len(open_))
+            done += len(some)
             drawn = draw(some, pairs, batch)
             spread[some] = np.maximum(spread[some], drawn.spread)
             for i, corrections, more, change in zip(some.tolist(), drawn.corrections, drawn.rounding, drawn.steps, strict=True):
@@ -225,7 +262,7 @@ def certify(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: A
         open_ = np.array([i for i in wide if i not in ended], int)
         pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
     if smooth and len(later):
-        _compare(problem, u, t, x, later, kept, stepped, reasons, max(FEWEST, samples // 64), seed)
+        _compare(problem, u, t, x, later, kept, stepped, reasons, max(FEWEST, samples // 64), asked)
     reasons = [
         r if r or np.isfinite(h) else ("the value or its interval is not finite",)
         for r, h in zip(reasons, value + half, strict=True)
@@ -233,7 +270,8 @@ def certify(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: A
     reasons = [(*r, *halved.get(i, ()), *jumps(problem)) for i, r in enumerate(reasons)]
     good = np.array([not r for r in reasons])
     reasons = [(*r, *missed.get(i, ())) for i, r in enumerate(reasons)]
-    method = "residual" if smooth else f"martingale, {steps} steps" if steps else "martingale, no steps (Monte Carlo)"
+    ways = {0: "no steps (Monte Carlo)", STEPS: f"{STEPS} steps"}
+    method = "residual" if smooth else f"martingale, {' or '.join(ways[k] for k in sorted(set(steps.tolist()), reverse=True))}"
     method += "" if problem.varying is None else ", paths in steps"
     return Certificate(
         value + mean, mean, value + mean - half, value + mean + half, half, good, tuple(reasons), method, spent, confidence
@@ -267,16 +305,18 @@ def jumps(problem: Problem) -> tuple[str, ...]:
     return tuple(f"`{name}` jumps: the bias of paths in steps is not known there" for name in names)
 
 
-def rounding_of(u: Network, t: np.ndarray, x: np.ndarray, seed: int, fuzz: np.ndarray | None = None) -> np.ndarray:
-    """What rounding does to ũ(t, x): eps Σ |w_j φ_j|, and what changes when the last bits of x do (sums inside the user's functions cancel, too).
+def rounding_of(u: Network, t: np.ndarray, x: np.ndarray, asked: Asked) -> np.ndarray:
+    """What rounding does to ũ(t, x): 4 eps Σ |w_j φ_j|, and what changes when the last bits of x do (sums inside the user's functions cancel, too)."""
+    size = np.maximum(np.abs(x) if asked.fuzz is None else asked.fuzz, 1e-3)
+    values = np.array([u.value(t, y)[0] for y in nearby(x, size, asked, "last bits", 8)])
+    return 4 * EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)  # sums of many terms: some roundings each way
 
-    `fuzz` is the size of the numbers that x was computed from, where it is not the user's own.
-    """
-    rng = streams.generator(seed, "last bits")
-    size = np.maximum(np.abs(x) if fuzz is None else fuzz, 1e-3)
-    near = [x + EPS * size * rng.choice([-1.0, 1.0], x.shape) for _ in range(8)]
-    values = np.array([u.value(t, y)[0] for y in near])
-    return EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)
+
+def nearby(x: np.ndarray, size: np.ndarray, asked: Asked, stream: str, number: int) -> Iterator[np.ndarray]:
+    """The points with their last bits changed at random, some times over."""
+    rngs = [asked.rng(stream, i) for i in range(len(x))]
+    for _ in range(number):
+        yield x + EPS * size * np.stack([rng.choice([-1.0, 1.0], x.shape[1]) for rng in rngs])
 
 
 def _compare(
@@ -289,13 +329,13 @@ def _compare(
     stepped: np.ndarray,
     reasons: list[tuple[str, ...]],
     pairs: int,
-    seed: int,
+    asked: Asked,
 ) -> None:
     """The sanity check: the martingale form, which needs no smoothness, must not contradict the residual form."""
     sure = np.array([i for i in later if not reasons[i]], int)
     if not len(sure):
         return
-    rngs = [streams.generator(seed, f"certificate check {i}") for i in sure]
+    rngs = [asked.rng("certificate check", i) for i in sure]
     other = martingale_form(problem, u, t[sure], x[sure], pairs, rngs, _CHECKS)
     for i, corrections, rounding, change in zip(sure.tolist(), other.corrections, other.rounding, other.steps, strict=True):
         allowed = stepped[i] + float(allowance(change.mean(axis=0)))
@@ -314,51 +354,99 @@ def disagreement(first: np.ndarray, second: np.ndarray, allowed: float = 0.0) ->
     return gap / np.where(noise > 0, noise, np.inf)
 
 
-def _cheaper(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, later: np.ndarray, seed: int) -> int:
-    """Steps, or none: whichever needs fewer evaluations of the data for the same variance, from pilots at a few of the points."""
-    some = later[:: max(1, len(later) // _PILOTS)][:_PILOTS]
-    sources = problem.forced
-    cost = {}
+def _cheaper(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, later: np.ndarray, asked: Asked) -> np.ndarray:
+    """Steps, or none: whichever needs fewer evaluations of the data for the same variance, from a pilot at each point."""
+    sources, cost = problem.forced, []
     for steps, evaluations in ((0, 1 + sources), (STEPS, 1 + STEPS * sources + (STEPS - 1) * u.slope_cost)):
-        rngs = [streams.generator(seed, f"certificate pilot {steps} {i}") for i in some]
-        drawn = martingale_form(problem, u, t[some], x[some], FEWEST, rngs, steps)
-        cost[steps] = evaluations * float(np.sum(np.var(drawn.corrections, axis=1)))
-    return min(cost, key=lambda k: cost[k])
+        rngs = [asked.rng(f"certificate pilot {steps}", i) for i in later]
+        drawn = martingale_form(problem, u, t[later], x[later], FEWEST, rngs, steps)
+        cost.append(evaluations * np.var(drawn.corrections, axis=1))
+    return np.where(cost[1] < cost[0], STEPS, 0)
 
 
 def region_error(
-    problem: Problem, u: Network, *, points: int, samples: int, confidence: float, seed: int, smooth: bool
+    problem: Problem,
+    u: Network,
+    *,
+    points: int,
+    samples: int,
+    confidence: float,
+    seed: int,
+    smooth: bool,
+    mark: streams.Mark = (),
+    reference: Callable[[np.ndarray, np.ndarray], ReferenceValues] | None = None,
 ) -> RegionError:
-    """The debiased mean square of corrections at random points of (0, T] x region (of t = T for a `Point`)."""
-    rng = streams.generator(seed, "region error")
+    """The debiased mean square of corrections at random points of (0, T] x region (of t = T for a `Point`).
+
+    Where few residuals carry it there are four times as many. Where that does not help, or where Monte Carlo values contradict it, those decide:
+    `reference` makes them, from points.
+    """
+    rng = streams.generator(seed, "region error", mark)
     rng.random(points)
     x = problem.region.sample(rng, points, problem.dim)
     fraction = (np.arange(points) + 1 - rng.random(points)) / points  # one in each of as many intervals: errors go with time
     t, x = problem.region.at(np.ones(points) if problem.region.single else fraction, problem.horizon, x)
     factor = np.broadcast_to(problem.amplitude(t), t.shape)
-    rngs = [streams.generator(seed, f"region error {i}") for i in range(points)]
-    pairs = max(samples // 2, 2)
-    largest = 0.0
-
-    def residual(s: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        nonlocal largest
-        found = u.residual(s, y)
-        largest = float(np.fmax(largest, np.max(np.abs(found[0])))) if np.all(np.isfinite(found[0])) else np.inf
-        return found
-
+    rngs = [streams.generator(seed, f"region error {i}", mark) for i in range(points)]
     value, terms = u.value(t, x)
-    if smooth:
-        drawn = residual_form(problem, u._replace(residual=residual), t, x, pairs, rngs)
-        rounding = EPS * terms + drawn.rounding + allowance(drawn.steps.mean(axis=1))
-    else:  # samples without steps are hundreds of times cheaper than those with
+    pairs = max(samples // 2, 2)
+    if not smooth:  # samples without steps are hundreds of times cheaper than those with
         pairs *= _PLAIN
         drawn = martingale_form(problem, u, t, x, pairs, rngs, 0)
         rounding = EPS * terms + allowance(drawn.steps.mean(axis=1))
-    found = relative(factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence)
-    top = problem.horizon * largest + (abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0)
+        found = relative(factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence)
+        reasons = (*found.reasons, *_heavy_points(drawn.corrections), *jumps(problem))
+        return RegionError(
+            found.value, found.low, found.high, None, not reasons, reasons, "Monte Carlo", points, 2 * pairs, confidence
+        )
+    largest = _Largest(u.residual)
+    corrections, rounding = np.zeros((points, 0)), EPS * terms
+    for more in (pairs, 3 * pairs):
+        drawn = residual_form(problem, u._replace(residual=largest.residual), t, x, more, rngs)
+        share = more / (corrections.shape[1] + more)
+        corrections = np.concatenate([corrections, drawn.corrections], axis=1)
+        rounding = (1 - share) * rounding + share * (EPS * terms + drawn.rounding + allowance(drawn.steps.mean(axis=1)))
+        found = relative(factor[:, None] * corrections, factor * value, factor * rounding, confidence)
+        heavy = not tail_weight(factor[:, None] * corrections) <= HEAVY and found.high > EXACT
+        if not heavy:
+            break
+    top = problem.horizon * largest.met + (abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0)
     top *= float(np.max(factor))
-    reasons = (*found.reasons, *jumps(problem))
+    maximum = None if reacts(problem) else top / found.scale
+    reasons, method = (*found.reasons, *jumps(problem)), "residual"
+    values = None if reference is None else reference(t, x)
+    if heavy:
+        reasons = (*reasons, f"heavy tails: one of {corrections.size} sample pairs carries the estimate")
+    if values is not None:
+        known, certain = (values.compare(factor * value, level) for level in (confidence, _CERTAIN))
+        contradicted = not certain.reasons and certain.low > found.high
+        if (heavy or contradicted or found.reasons) and not known.reasons:
+            found, reasons, method = known, jumps(problem), "Monte Carlo"
+            maximum = None
+        elif contradicted:
+            reasons = (*reasons, f"Monte Carlo values differ from the network by {known.value:.2g}")
     return RegionError(
-        found.value, found.low, found.high, top / found.scale if smooth and not reacts(problem) else None, not reasons, reasons,
-        "residual" if smooth else "Monte Carlo", points, 2 * pairs, confidence,
-    )  # fmt: skip
+        found.value, found.low, found.high, maximum, not reasons, reasons, method, points, 2 * corrections.shape[1], confidence
+    )
+
+
+_CERTAIN = 0.998  # confidence at which Monte Carlo values contradict
+
+
+class _Largest:
+    """A residual that remembers the largest value met."""
+
+    def __init__(self, residual: Callable[..., tuple[np.ndarray, np.ndarray]]) -> None:
+        self._residual, self.met = residual, 0.0
+
+    def residual(self, s: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = self._residual(s, y)
+        size = np.max(np.abs(found[0]))
+        self.met = float(np.fmax(self.met, size)) if np.isfinite(size) else np.inf
+        return found
+
+
+def _heavy_points(samples: np.ndarray) -> tuple[str, ...]:
+    """Words where at many points a few samples carry the variance."""
+    heavy = float(np.mean([not tail_weight(row - row.mean()) <= HEAVY for row in samples]))
+    return (HEAVY_TAILS.format(share=100 * heavy),) if heavy > HEAVY_SHARE else ()

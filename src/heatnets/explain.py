@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from heatnets import streams
 from heatnets.error_equation import Network, allowance, combined
 from heatnets.problem import Problem
 
@@ -104,7 +103,7 @@ def explain(
     t: float,
     x: np.ndarray,
     samples: int,
-    seed: int,
+    rng: np.random.Generator,
 ) -> Explanation:
     """The parts of u(t, x); `terms` are weights at time t and values φ_j(t, x) of each kind of feature."""
     contributions = {kind: w * phi for kind, (w, phi) in terms.items()}
@@ -113,7 +112,7 @@ def explain(
     order = [(kind, int(j)) for kind, c in contributions.items() for j in range(len(c))]
     order.sort(key=lambda kj: -abs(contributions[kj[0]][kj[1]]))
     influential = tuple(Influence(k, j, float(contributions[k][j]), float(terms[k][0][j])) for k, j in order[:5])
-    initial, by_lag = _parts(problem, u, t, x, max(samples // 2, 2), seed)
+    initial, by_lag = _parts(problem, u, t, x, max(samples // 2, 2), rng)
     source = Part(sum(p.value for p in by_lag), float(np.sqrt(sum(p.error**2 for p in by_lag))))
     return Explanation(
         t, x, float(np.sum(everything)), initial, source, np.linspace(0, t, len(by_lag) + 1) if by_lag else np.zeros(0), tuple(by_lag),
@@ -122,9 +121,8 @@ def explain(
     )  # fmt: skip
 
 
-def _parts(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, seed: int) -> tuple[Part, list[Part]]:
+def _parts(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, rng: Any) -> tuple[Part, list[Part]]:
     """E[u0(X_t)], and E[F] over intervals of lag, from antithetic pairs."""
-    rng = streams.generator(seed, "explanation")
 
     def mean(lag: np.ndarray, of: Callable[[np.ndarray], np.ndarray], length: float = 1.0) -> Part:
         """The mean of a function of places at the ends of paths, weighted, from antithetic pairs; what half as many steps change counts as error."""

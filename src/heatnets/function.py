@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from heatnets.errors import InputError, Notes, NotFiniteError, describe
-from heatnets.precision import is_low, low_precision_constants
+from heatnets.precision import LOW, is_low, low_precision_constants
 
 _INDEX_CHECK = 1000  # up to this dimension functions are also called once outside a trace
 
@@ -148,12 +148,9 @@ def _check_trace(
     if not jnp.issubdtype(dtype, jnp.floating):
         raise InputError(f"`{name}` must return a real float; it returned {dtype}. Write 1.0 for 1, or multiply by 1.0.")
     _check_indices(name, f, args, closed)
-    low = low_precision_constants(f, list(closed.consts))
+    low = low_precision_constants(f, closed)
     if low:
-        notes.warn(
-            f"`{name}` captures constants of low precision: {', '.join(low)}. Their values are good to about 1e-7; "
-            "the answer cannot be better. Make them np.float64 arrays."
-        )
+        notes.warn(f"`{name}` captures constants of low precision: {', '.join(low)}. They are {LOW}")
     elif is_low(dtype):
         notes.warn(f"`{name}` returns {dtype}: something inside it casts. The answer cannot be better than that.")
 
@@ -233,3 +230,55 @@ def place(columns: Sequence[Any]) -> str:
     *times, x = columns
     shown = ", ".join(f"{v:.4g}" for v in x[:4]) + (", ..." if len(x) > 4 else "")
     return "".join(f"t = {t:.4g}, " for t in times) + f"x = [{shown}]"
+
+
+_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters that hold a program which is called as it is
+_CALLED = ("pjit", "jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
+
+
+def constant(function: Callable[..., Any], *args: Any) -> np.ndarray | None:
+    """The value of a function that does not depend on its arguments, by its program; None where that cannot be shown.
+
+    An argument is a `jax.ShapeDtypeStruct`, or a value that is known.
+    """
+    structs = [a if isinstance(a, jax.ShapeDtypeStruct) else jax.ShapeDtypeStruct(np.shape(a), jnp.float64) for a in args]
+    closed = jax.make_jaxpr(function)(*structs)
+    known = [None if isinstance(a, jax.ShapeDtypeStruct) else np.asarray(a, float) for a in args]
+    (found,) = _known(closed.jaxpr, list(closed.consts), known)
+    return None if found is None else np.asarray(found)
+
+
+def _known(jaxpr: Any, constants: list[Any], args: list[Any]) -> list[Any]:
+    """What a program returns, None for what depends on an unknown argument; zero times anything is zero."""
+    values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *args], strict=True))
+
+    def read(v: Any) -> Any:
+        return v.val if hasattr(v, "val") else values.get(v)
+
+    for e in jaxpr.eqns:
+        name, given = e.primitive.name, [read(v) for v in e.invars]
+        inner = next((e.params[p] for p in _CALLS if p in e.params), None) if name in _CALLED else None
+        if inner is not None:
+            found = _known(getattr(inner, "jaxpr", inner), list(getattr(inner, "consts", ())), given)
+        elif all(v is not None for v in given):
+            inputs = {v: read(v) for v in e.invars if not hasattr(v, "val")}
+            alone = jaxpr.replace(constvars=[], invars=list(inputs), outvars=e.outvars, eqns=[e])
+            found = jax.core.eval_jaxpr(alone, [], *inputs.values())
+        elif _vanishes(name, given) or _alike(name, given):
+            whole = jnp.zeros(e.outvars[0].aval.shape, e.outvars[0].aval.dtype)
+            found = [whole if _vanishes(name, given) else whole + given[1]]
+        else:
+            found = [None] * len(e.outvars)
+        values.update(zip(e.outvars, found, strict=True))
+    return [read(v) for v in jaxpr.outvars]
+
+
+def _vanishes(name: str, given: list[Any]) -> bool:
+    """Whether an operation gives zero because a factor is."""
+    factors = given if name in ("mul", "dot_general") else given[:1] if name == "div" else []
+    return any(v is not None and not np.any(v) for v in factors)
+
+
+def _alike(name: str, given: list[Any]) -> bool:
+    """Whether a choice is between equals."""
+    return name == "select_n" and all(v is not None and np.array_equal(v, given[1]) for v in given[1:])

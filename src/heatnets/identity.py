@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,15 @@ def fingerprint(problem: Problem) -> dict[str, Any]:
         columns = (times, places, u, du) if problem.nonlinear.slopes else (times, places, u)
         found["source"] = many(problem.nonlinear.function, *columns).tolist()
     return found
+
+
+def mark(problem: Problem) -> streams.Mark:
+    """A mark of the problem for random streams, from the digits that other machines agree on."""
+
+    def words(value: Any) -> Any:
+        return [words(v) for v in value] if isinstance(value, list) else f"{value:.6e}" if isinstance(value, float) else value
+
+    return streams.mark(json.dumps({name: words(value) for name, value in fingerprint(problem).items()}).encode())
 
 
 def differences(here: dict[str, Any], there: dict[str, Any]) -> list[str]:

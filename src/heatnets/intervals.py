@@ -177,3 +177,12 @@ def products(samples: np.ndarray) -> np.ndarray:
     """The mean of products of two different samples, for each row: unbiased for the square of their expectation."""
     n = samples.shape[1]
     return (samples.sum(axis=1) ** 2 - (samples**2).sum(axis=1)) / (n * (n - 1))
+
+
+def tail_weight(samples: np.ndarray) -> float:
+    """Kurtosis about zero, over the number of samples: 1 where a single one carries the mean square; beyond `HEAVY` a few do."""
+    size = float(np.max(np.abs(samples)))
+    if not size:
+        return 0.0
+    squares = (samples / size) ** 2
+    return float(np.mean(squares**2) / np.mean(squares) ** 2 / samples.size)

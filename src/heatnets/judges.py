@@ -85,7 +85,7 @@ class Judges:
         return Assessment(
             float(np.hypot(square.root, rounding)) / scale,
             float(np.hypot(root_mean_square(samples), rounding)) / scale,
-            _tails(samples),
+            intervals.tail_weight(samples),
             root_mean_square(residual) / size,
             size,
             root_mean_square(terms) / scale,
@@ -146,6 +146,7 @@ class Verdict(NamedTuple):
     doubts: tuple[str, ...]  # about the residual form: then Monte Carlo values alone decide
     reasons: tuple[str, ...]  # why nothing is known
     residual: float  # root mean square, relative
+    curable: bool  # by more samples: all that is wrong is that few of them carry the estimate
     facts: dict[str, Any]  # for `stats["check"]`
 
 
@@ -179,13 +180,12 @@ class FinalCheck:
             )
             if doubtful
         )
-        usable = not known.reasons
+        usable, heavy = not known.reasons, len(doubts) == 1 and not found.tails <= intervals.HEAVY
         scale = known.scale if usable else root_mean_square(value) or 1.0
         error, bound, reasons = found.error, sharp.high, ()
         if not np.isfinite(bound) or sharp.reasons:
             bound = max(float(largest) / scale, error)
         if doubts:
-            heavy = len(doubts) == 1 and not found.tails <= intervals.HEAVY
             rare = error + RARE / samples.size * float(np.max(np.abs(samples))) / scale
             error, bound = (
                 max(error, min([known.high] * usable + [more] * heavy, default=np.inf)) for more in (rare, float(largest) / scale)
@@ -199,7 +199,7 @@ class FinalCheck:
             "residual_samples": samples.size, "largest_residual": float(largest) / scale, "amplification": found.amplification, "maximum_principle": found.excess,
             "doubts": doubts, "reasons": reasons,
         }  # fmt: skip
-        return Verdict(error, max(bound, error), doubts, reasons, found.residual, facts)
+        return Verdict(error, max(bound, error), doubts, reasons, found.residual, heavy and error > CURABLE * found.error, facts)
 
     def _source_samples(self) -> tuple[np.ndarray | None, float]:
         """Of a source that depends on u, at the fit: its part of the mild formulation, (P, S); and how much larger a defect of that may be than the error."""
@@ -215,16 +215,8 @@ class FinalCheck:
 CANCELLATION = 1e8  # of the terms of a network: beyond, what is rare may be large
 EXCESS = 2.0  # over the largest data met, which sampled paths underestimate
 RARE = 20.0  # over the number of samples: the chance of what was not met, where tails are heavy, and may be as large as the largest met
+CURABLE = 3.0  # times the estimate of the residual form: what more samples may gain
 CONTRADICTION = 2.0  # between the two estimates that is no chance
-
-
-def _tails(samples: np.ndarray) -> float:
-    """Kurtosis about zero, over the number of samples: 1 where a single one carries the mean square."""
-    size = float(np.max(np.abs(samples)))
-    if not size:
-        return 0.0
-    squares = (samples / size) ** 2
-    return float(np.mean(squares**2) / np.mean(squares) ** 2 / samples.size)
 
 
 def root_mean_square(values: Any) -> float:

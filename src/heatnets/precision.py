@@ -37,19 +37,63 @@ def is_low(dtype: Any) -> bool:
     return jnp.issubdtype(dtype, jnp.inexact) and float(np.finfo(dtype if dtype != jnp.bfloat16 else np.float16).eps) > EPS
 
 
-def low_precision_constants(function: Callable[..., Any], constants: list[Any]) -> list[str]:
-    """Names of the float32 (or shorter) arrays that `function` captured, given its traced constants.
+def low_precision_constants(function: Callable[..., Any], closed: Any) -> list[str]:
+    """Names of the float32 (or shorter) constants that `function` captured, given its closed jaxpr.
 
-    0.1 rounded to float32 is wrong by 1e-9: a solve can never be better than the data it is given.
+    0.1 rounded to float32 is wrong by 1e-9: a solve can never be better than the data it is given. Whole numbers and short
+    binary fractions (ones, an identity, 0.5) are what they would be in float64, and are not named.
     """
-    low = [c for c in constants if is_low(jnp.result_type(c))]
     named = {name: value for name, value in _captured(function) if _is_low_array(value)}
     found: list[str] = []
-    for constant in low:
-        shape, dtype = np.shape(constant), jnp.result_type(constant)
-        names = [n for n, v in named.items() if v is constant or (np.shape(v), v.dtype) == (shape, dtype)]
-        found.extend(f"`{name}` ({dtype}, shape {shape})" for name in names or ["an unnamed constant"])
+    for constant in _constants(closed):
+        if isinstance(constant, jax.core.Tracer) or not is_rounded(constant):
+            continue
+        low = is_low(np.asarray(constant).dtype)
+        shape, dtype = np.shape(constant), np.asarray(constant).dtype if low else np.dtype(np.float32)
+        alike = [n for n, v in named.items() if v is constant or (np.shape(v), v.dtype) == (shape, dtype)]
+        if low:
+            found.extend(f"`{name}` ({dtype}, shape {shape})" for name in alike or ["an unnamed constant"])
+        elif shape == ():  # a float32 number that became part of the program
+            found.append(f"{float(constant):.10g} ({dtype}, a number)")
     return list(dict.fromkeys(found))
+
+
+LOW = (
+    "rounded to 7 digits or fewer, so that the problem is another one from there on, and the answer cannot be better. Make "
+    'them with np.asarray(..., float) in place of jnp.asarray, or call jax.config.update("jax_enable_x64", True) first.'
+)
+
+
+def is_rounded(value: Any) -> bool:
+    """Whether numbers have been rounded to float32 or less: they are such numbers, and not whole ones or short fractions."""
+    array = np.asarray(value)
+    if array.size == 0 or not jnp.issubdtype(array.dtype, jnp.inexact):
+        return False
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        return is_rounded(array.real) or is_rounded(array.imag)
+    digits = {jnp.dtype(jnp.bfloat16): 4, np.dtype(np.float16): 5}.get(array.dtype, 12)  # half of those there are
+    exact = array.astype(np.float64)
+    exact = exact[np.isfinite(exact)]
+    with np.errstate(over="ignore"):
+        if not is_low(array.dtype) and not np.all(exact == exact.astype(np.float32)):
+            return False
+    scaled = np.ldexp(np.frexp(exact)[0], digits)
+    return bool(np.any((scaled != np.round(scaled)) & (exact != np.round(exact))))
+
+
+def _constants(closed: Any) -> Iterator[Any]:
+    """The constants of a program and of all programs inside it, and the numbers written into it."""
+    yield from getattr(closed, "consts", ())
+    for equation in getattr(closed, "jaxpr", closed).eqns:
+        yield from (v.val for v in equation.invars if hasattr(v, "val"))
+        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=is_program):
+            if is_program(inner):
+                yield from _constants(inner)
+
+
+def is_program(value: Any) -> bool:
+    """Whether a parameter of an operation is a jaxpr."""
+    return hasattr(value, "eqns") or hasattr(value, "jaxpr")
 
 
 def _is_low_array(value: Any) -> bool:

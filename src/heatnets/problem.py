@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from heatnets import streams, varying
-from heatnets.diffusions import Diffusion
+from heatnets.diffusions import Diffusion, Factor, LowRank
 from heatnets.errors import InputError, Notes, choice, count, describe, numeric, positive
 from heatnets.frames import Backward, Frame, Framed, Growing, force, start
 from heatnets.function import Function, checked, probe
-from heatnets.precision import in_double
+from heatnets.precision import LOW, in_double, is_rounded
 from heatnets.processes import Brownian, Process, Varying
 from heatnets.reactions import Guessed, Nonlinear, Polynomial, Reacted, examine
 from heatnets.regions import Box, Region
@@ -140,6 +140,8 @@ class Problem:
             )
         if words := self.process.complaint(self.horizon, source is not None):
             raise InputError(words)
+        if words := self.process.doubt():
+            notes.warn(words)
         self.steps_said = steps is not None
         self.steps = count("steps", 16 if steps is None else steps, 8, "It is the number of steps of a path.")
         if self.steps % 4:
@@ -152,6 +154,8 @@ class Problem:
             self.varying = varying.coefficients(diffusion, drift, c, form, step, scatter, self.dim, self.frame, notes)
         elif form is not None:
             choice("form", form, varying.FORMS)
+        for name, value in (("diffusion", diffusion), ("drift", drift), ("reaction", reaction), ("process", process)):
+            _say_rounded(name, value, notes)
         self.scatter = self._middle() if scatter is None else scatter
         self.given = "terminal" if self.backward else "initial"
         self.initial = checked(self.given, terminal if self.backward else initial, ("x",), self.dim, notes)
@@ -376,6 +380,17 @@ def _arguments(source: Any) -> tuple[str, ...]:
             "Give further parameters default values, or close over them."
         )
     return known[2 if came is None else len(came)]
+
+
+def _say_rounded(name: str, value: Any, notes: Notes) -> None:
+    """Say so where numbers came as float32: 0.1 is then 0.100000001."""
+    parts = vars(value) if isinstance(value, Process | Factor | LowRank) else {"": value}
+    for part, numbers in parts.items():
+        if isinstance(numbers, Factor | LowRank):
+            _say_rounded(name, numbers, notes)
+        elif numbers is not None and not callable(numbers) and is_rounded(numbers):
+            of = f"`{part}` of `{name}`" if part else f"`{name}`"
+            notes.warn(f"the numbers of {of} were made in float32. They are {LOW}")
 
 
 def _reaction(value: Any) -> float:

@@ -11,6 +11,8 @@ from heatnets.diffusions import Diffusion, diffusion
 from heatnets.errors import InputError, describe, numeric
 from heatnets.frames import Change, Logarithm, Moving, Reverting
 
+_VOLATILE = 5.0  # a volatility above which one asks whether per cent were meant
+
 
 class Process(abc.ABC):
     """A diffusion process whose generator is the equation's operator."""
@@ -19,6 +21,10 @@ class Process(abc.ABC):
 
     def complaint(self, horizon: float, source: bool) -> str:
         """Words if a horizon is too long for this process."""
+        return ""
+
+    def doubt(self) -> str:
+        """Words where a parameter is hardly what was meant."""
         return ""
 
     @abc.abstractmethod
@@ -107,6 +113,12 @@ class GeometricBrownian(Process):
                 )
             A = 0.5 * sigma[:, None] * rho * sigma
         return diffusion(A, dim), (Logarithm(), Moving(growth - half))
+
+    def doubt(self) -> str:
+        most = float(np.max(np.asarray(self.volatility, float)))
+        if most <= _VOLATILE:
+            return ""
+        return f"`volatility` is {most:g}, which is {100 * most:g} %. Were per cent meant? 0.3 is 30 %."
 
     def __repr__(self) -> str:
         correlated = "" if self.correlation is None else f", correlation={_short(self.correlation)}"

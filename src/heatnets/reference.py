@@ -29,7 +29,7 @@ _ENTRIES_PER_PAIR = 16  # entries of the system that cost more than one pair
 _FREE = 2**21  # coordinates of pairs that are always affordable: a tenth of a second
 _OVERHEAD = 16  # coordinates that a pair costs beside its own
 _FEWEST, _MOST = 2, 256  # calls
-_HEAVY_SHARE = 0.1  # of the points: more of them with heavy tails, and nothing is known
+HEAVY_SHARE = 0.1  # of the points: more of them with heavy tails, and nothing is known
 _AGREE = 3.0  # standard errors
 
 HEAVY_TAILS = "a few Monte Carlo samples carry the variance at {share:.0f} % of the points"
@@ -42,10 +42,18 @@ class ReferenceValues:
     """
 
     def __init__(
-        self, problem: Problem, data: Equation, t: np.ndarray, x: np.ndarray, seed: int, stream: str, shop: Workshop
+        self,
+        problem: Problem,
+        data: Equation,
+        t: np.ndarray,
+        x: np.ndarray,
+        seed: int,
+        stream: str,
+        shop: Workshop,
+        mark: streams.Mark = (),
     ) -> None:
         self._problem, self._data, self._shop, self._t, self._x = problem, data, shop, t, x
-        self._rng = streams.generator(seed, f"{stream}, Monte Carlo values")
+        self._rng = streams.generator(seed, f"{stream}, Monte Carlo values", mark)
         self.factor = np.broadcast_to(problem.amplitude(t), t.shape)  # from the canonical problem's values to u
         self._moments, self._steps, self._source = Tally(), Tally(), problem.source is not None
         self._width = int(np.prod(problem.walk.normals(problem.dim)))
@@ -144,7 +152,7 @@ class ReferenceValues:
         return self._known(found._replace(low=max(found.low - bias, 0.0), high=found.high + bias))
 
     def _known(self, found: Relative) -> Relative:
-        heavy = (HEAVY_TAILS.format(share=100 * self.heavy),) if self.heavy > _HEAVY_SHARE else ()
+        heavy = (HEAVY_TAILS.format(share=100 * self.heavy),) if self.heavy > HEAVY_SHARE else ()
         return found._replace(reasons=(*found.reasons, *heavy))
 
     def _compare_one(self, mean: np.ndarray, noises: np.ndarray, values: np.ndarray, confidence: float) -> Relative:

@@ -297,17 +297,21 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
 
 
 def _final_verdict(dictionary: Dictionary, fit: Fit) -> Verdict:
-    """What samples say of a fit that had no part in choosing it: two residuals per feature, and Monte Carlo values."""
+    """What samples say of a fit that had no part in choosing it: two residuals per feature, or eight where few of two carry the estimate, and Monte Carlo values."""
     problem, grain, rows = dictionary.problem, dictionary.grain, dictionary.rows
     points, samples = grain.last_judges
-    size = (points, max(samples, _FINAL_RESIDUALS * fit.features // points))
-    check = FinalCheck(problem, rows.data, dictionary.shop, dictionary.settings.seed, size, grain.strip)
-    check.judges.table.add_features(rows.blocks[: fit.features // grain.block], "final check")
+    samples = max(samples, _FINAL_RESIDUALS * fit.features // points)
     weights, columns = np.asarray(fit.solved.weights), np.arange(fit.features)
-    if problem.nonlinear is not None:
-        check.judges.table.linearise(weights, fit.degree)
-    check.reference.extend(fit.features * fit.rows)
-    verdict = check.verdict(weights, columns, fit.degree, rows)
+    for more, stream in ((1, "final check"), (4, "final check again")):
+        size = (points, more * samples)
+        check = FinalCheck(problem, rows.data, dictionary.shop, dictionary.settings.seed, size, grain.strip, stream)
+        check.judges.table.add_features(rows.blocks[: fit.features // grain.block], "final check")
+        if problem.nonlinear is not None:
+            check.judges.table.linearise(weights, fit.degree)
+        check.reference.extend(fit.features * fit.rows)
+        verdict = check.verdict(weights, columns, fit.degree, rows)
+        if not verdict.curable:
+            break
     if problem.nonlinear is not None and np.isfinite(verdict.error):
         newton.check_tangent(check.judges.table, verdict.error, problem)
     return verdict
@@ -376,9 +380,7 @@ def _choose(dictionary: Dictionary, fit: Fit, growing: list[str]) -> list[str]:
         return growing
     others = [n for n in growing if n != names[0]]
     makes = [growing, *([n for n in growing if n != left] for left in others if len(others) > 1), names[:1]]
-    errors = np.array(
-        [[_error(dictionary, [names.index(n) for n in make], m, fit) for m in (size // 2, size)] for make in makes]
-    )
+    errors = np.array([[_error(dictionary, [names.index(n) for n in make], m, fit) for m in (size // 2, size)] for make in makes])
     if not np.all(errors > 0):
         return growing
     slopes = np.clip(np.log2(errors[:, 0] / errors[:, 1]), 0, 8)

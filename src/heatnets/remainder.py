@@ -12,6 +12,7 @@ samples from (t, x). Both are crude, and enough: errors are small, and their squ
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from heatnets import streams
 from heatnets.collocation import time_fractions
 from heatnets.diffusions import Dense, Diffusion
 from heatnets.error_equation import Network, martingale_form, rms
@@ -34,6 +34,7 @@ _SAFETY = 2.0  # Q's own effect on the e that it is made of, and samples that ar
 _VALID = 0.25  # of the error's size: a square that is larger says that the tangent does not describe the error
 _STEPS = 4  # of the martingale form, where data are not smooth
 
+Rng = Callable[..., np.random.Generator]  # the stream of some name
 Bends = Callable[..., np.ndarray]  # `bent` at many points (s, y, size, t)
 
 
@@ -45,34 +46,30 @@ class Remainder(NamedTuple):
 
 
 def remainder(
-    problem: Problem, slopes: bool, u: Network, bends: Bends, t: np.ndarray, x: np.ndarray, smooth: bool, seed: int
+    problem: Problem, slopes: bool, u: Network, bends: Bends, t: np.ndarray, x: np.ndarray, smooth: bool, rng: Rng
 ) -> Remainder:
     """For the tangent's problem at a network, at points with t >= 0; `slopes` where f depends on ∇u."""
     bounds, reasons = np.zeros(len(t)), []
     for i, (time, place) in enumerate(zip(t, x, strict=True)):
-        bounds[i], why = _at(problem, slopes, u, bends, float(time), place, smooth, seed, i) if time > 0 else (0.0, ())
+        bounds[i], why = _at(problem, slopes, u, bends, float(time), place, smooth, partial(rng, i=i)) if time > 0 else (0.0, ())
         reasons.append(why)
     return Remainder(bounds, reasons)
 
 
 def _at(
-    problem: Problem, slopes: bool, u: Network, bends: Bends, t: float, x: np.ndarray, smooth: bool, seed: int, number: int
+    problem: Problem, slopes: bool, u: Network, bends: Bends, t: float, x: np.ndarray, smooth: bool, own: Rng
 ) -> tuple[float, tuple[str, ...]]:
     if slopes and not smooth:
         return 0.0, ("the square of the slope's error is not bounded where data have kinks or jumps",)
     if slopes and isinstance(problem.scatter, Dense) and problem.scatter.inverse is None:
         return 0.0, ("the square of the slope's error is not bounded where `diffusion` is a matrix that varies",)
-    rng = streams.generator(seed, f"remainder {number}")
+    rng = own("remainder")
     n, dim, walk = _SAMPLES, problem.dim, problem.walk
     start = np.full(n, t)
     s = t * (1 - rng.random(n))
     there = walk.go(start, np.broadcast_to(x, (n, dim)), start - s, walk.draw(rng, (n,), dim))
-    inside = _samples(problem, u, s, there.place, smooth, rng, f"remainder {number}", seed)
-    whole = (
-        _samples(problem, u, start, np.broadcast_to(x, (n, dim)), smooth, rng, f"remainder {number} whole", seed)
-        if slopes
-        else inside
-    )
+    inside = _samples(problem, u, s, there.place, smooth, rng, own, "remainder")
+    whole = _samples(problem, u, start, np.broadcast_to(x, (n, dim)), smooth, rng, own, "remainder whole") if slopes else inside
     size = max(rms(inside), rms(whole))
     if not np.isfinite(size):
         return np.inf, ("samples of the error's square are not finite",)
@@ -93,11 +90,11 @@ def _at(
 
 
 def _samples(
-    problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, smooth: bool, rng: Any, stream: str, seed: int
+    problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, smooth: bool, rng: Any, own: Rng, stream: str
 ) -> np.ndarray:
     """One sample of the error at each point."""
     if not smooth:
-        rngs = [streams.generator(seed, f"{stream} {k}") for k in range(len(t))]
+        rngs = [own(f"{stream} {k}") for k in range(len(t))]
         return martingale_form(problem, u, t, x, 1, rngs, _STEPS).corrections[:, 0]
     walk = problem.walk
     r, density = time_fractions(rng, len(t))

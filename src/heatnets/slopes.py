@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from heatnets import streams
-from heatnets.certificate import AGAIN, MOST, STEPS, Asked, Certificate, jumps, of_steps
+from heatnets.certificate import AGAIN, MOST, STEPS, Asked, Certificate, jumps, nearby, of_steps
 from heatnets.error_equation import (
     Network,
     Piece,
@@ -26,9 +25,8 @@ from heatnets.problem import Problem
 
 def certify_gradient(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: Asked) -> Certificate:
     """Intervals for each component of the true gradient at points with t > 0: the residual form differentiated where ũ is smooth, else a weight."""
-    rng = streams.generator(asked.seed, "last bits of the gradient")
     size = np.abs(x) if asked.fuzz is None else asked.fuzz
-    near = [u.gradient(t, x + EPS * size * rng.choice([-1.0, 1.0], x.shape)) for _ in range(3)]
+    near = [u.gradient(t, y) for y in nearby(x, size, asked, "last bits of the gradient", 3)]
     slope = u.gradient(t, x)
     rounding = EPS * np.abs(slope) + 4 * np.std([slope, *near], axis=0, ddof=1)
 
@@ -40,7 +38,7 @@ def certify_gradient(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray,
     def unseen(i: int) -> Any:
         if asked.smooth:
             return 0.0
-        pilot = streams.generator(asked.seed, f"gradient certificate pilot {i}")
+        pilot = asked.rng("gradient certificate pilot", i)
         spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
         return 0.5 * float(spread) * problem.scatter.stiffness / np.sqrt(2 * t[i])
 
@@ -54,9 +52,8 @@ def certify_curvature(
 ) -> Certificate:
     """Intervals for second derivatives of u along curves x + εw + ½ε²c at points with t > 0: of the residual form where ũ is smooth, else by weights."""
     value = u.value_bend(t, x, *curves)[:, None]
-    rng = streams.generator(asked.seed, "last bits of the curvature")
     size = np.abs(x) if asked.fuzz is None else asked.fuzz
-    near = [u.value_bend(t, x + EPS * size * rng.choice([-1.0, 1.0], x.shape), *curves)[:, None] for _ in range(3)]
+    near = [u.value_bend(t, y, *curves)[:, None] for y in nearby(x, size, asked, "last bits of the curvature", 3)]
     rounding = EPS * np.abs(value) + 4 * np.std([value, *near], axis=0, ddof=1)
 
     def draw(i: int, pairs: int, rng: Any) -> Iterator[Piece]:
@@ -66,7 +63,7 @@ def certify_curvature(
     def unseen(i: int) -> Any:
         if asked.smooth:
             return 0.0
-        pilot = streams.generator(asked.seed, f"curvature certificate pilot {i}")
+        pilot = asked.rng("curvature certificate pilot", i)
         spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
         return 0.5 * float(spread) * float(curves[0][i] @ problem.scatter.solve(curves[0][i])) / (2 * t[i])
 
@@ -90,7 +87,7 @@ def _tallied(
     method: str,
 ) -> Certificate:
     """Intervals for `base` plus the mean of vectors that `draw` gives in pieces, point by point; samples are added as `certify` does."""
-    samples, confidence, seed, halfwidth, _, tell, _, _ = asked
+    samples, confidence, halfwidth, tell = asked.samples, asked.confidence, asked.halfwidth, asked.tell
     n, unit = len(base), np.asarray(asked.unit)
     mean, half, spent, good = np.zeros_like(base), np.zeros_like(base), np.zeros(n, int), np.zeros(n, bool)
     reasons: list[tuple[str, ...]] = [()] * n
@@ -99,7 +96,7 @@ def _tallied(
         tally, pairs, batch, least = Tally(), max(samples // 2, 2), 0, unseen(i)
         steps: list[np.ndarray] = []
         while True:
-            for piece in draw(i, pairs, streams.generator(seed, f"{what} certificate {batch} {i}")):
+            for piece in draw(i, pairs, asked.rng(f"{what} certificate {batch}", i)):
                 tally.add(piece.samples)
                 if piece.steps is not None:
                     steps.append(piece.steps)

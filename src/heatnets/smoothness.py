@@ -75,23 +75,6 @@ def _coefficients(problem: Problem) -> dict[str, Function]:
     return {name: Function(_Mixed(given, name)) for name, part in parts.items() if isinstance(part, Function)}
 
 
-def seen(problem: Problem, seed: int, shop: Workshop) -> float:
-    """The share of sampled places, in the region and at the ends of paths from it, where `initial` or `source` is not zero."""
-    rng = streams.generator(seed, "seen")
-    n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
-    t, x = problem.region.at(np.ones(n), problem.horizon, problem.region.sample(rng, n, problem.dim))
-    lag, walk = problem.horizon * rng.random(n), problem.walk
-    x = walk.go(t, x, lag, walk.draw(rng, (n,), problem.dim)).place
-    there = evaluate(_nonzero, (problem.initial, problem.source), (problem.horizon - lag, x), 4 * problem.dim, shop)
-    return float(np.mean(there))
-
-
-def _nonzero(data: tuple[Function, Function | None], t: Array, x: Array) -> Array:
-    initial, source = data
-    there = initial(x) != 0
-    return there if source is None else there | (source(t, x) != 0)
-
-
 def _share(f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], shop: Workshop) -> float:
     total = len(start[0])
     orders = 4 if _in_pieces(f, start) else 2

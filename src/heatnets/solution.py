@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets import __version__, archives, certificate, slopes, smoothness, storage, streams, sums, tangents
+from heatnets import __version__, archives, certificate, encounters, slopes, smoothness, storage, streams, sums, tangents
 from heatnets.assembly import forcing, initial_values, powers, value_rows
 from heatnets.certificate import Asked, Certificate, RegionError
 from heatnets.error_equation import Network
@@ -22,12 +22,15 @@ from heatnets.errors import InputError, NumericalError, count, fraction, positiv
 from heatnets.explain import Explanation, explain
 from heatnets.features import Feature, KernelSource, MovedSource, packed
 from heatnets.function import place
-from heatnets.identity import fingerprint
+from heatnets.identity import fingerprint, mark
 from heatnets.operators import Equation, equation, on_device
 from heatnets.precision import EPS, in_double
 from heatnets.problem import Problem
+from heatnets.reference import ReferenceValues
 from heatnets.remainder import bent, remainder
 from heatnets.tiles import Progress, Workshop, contract, evaluate, workshop
+
+UNSOLVED = 0.1  # a relative error above which a solve is said to be none
 
 
 class Seen(NamedTuple):
@@ -90,10 +93,19 @@ class Solution:
         units = problem.horizon ** np.arange(degree + 1.0)  # weights belong to (t/T)^k
         self._blocks = [(block, jax.device_put(w / units, shop.device)) for block, w in zip(blocks, parts, strict=True) if len(w)]
 
+    @property
+    def solved(self) -> bool | None:
+        """Whether the estimated error is at most a tenth; False too where it is not known, or a warning says "not solved"; None where it was not judged, as the size was given."""
+        error = self.stats["estimated_error"]
+        if any(text.startswith("not solved") for text in self.stats["warnings"]):
+            return False
+        return None if error is None else bool(error <= UNSOLVED)
+
     def of(self, problem: Problem) -> Solution:
         """This solution of `problem.plain` as one of the problem itself, in the user's times, places and values."""
         other = copy(self)
         other.problem = problem
+        other.__dict__.pop("_mark", None)
         return other
 
     def with_stats(self, changes: dict[str, Any]) -> Solution:
@@ -255,17 +267,28 @@ class Solution:
                 "Smooth the data, or certify values at nearby points."
             )
         fuzz = self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None
-        asked = Asked(samples, level, seed, wanted, smooth, self._teller(progress), unit, fuzz)
+        marks = streams.marks(self._mark, seen.t, seen.x)
+        asked = Asked(samples, level, seed, wanted, smooth, self._teller(progress), unit, fuzz, marks)
         with jax.default_device(self._shop.device):
             found = how(self._linear, self.network(), seen.s, seen.y, asked)
             if self._plain.nonlinear is not None:
                 left = remainder(
-                    self._linear, self._plain.nonlinear.slopes, self.network(), self._bends, seen.s, seen.y, smooth, asked.seed
+                    self._linear, self._plain.nonlinear.slopes, self.network(), self._bends, seen.s, seen.y, smooth, asked.rng
                 )
                 found = found.allowing(unit * left.bound, left.reasons, wanted)
+            found = found.doubting([self._doubts(s, y, asked, i) for i, (s, y) in enumerate(zip(seen.s, seen.y, strict=True))])
         if self.problem.frame.changes:
             found = found.widened(4 * EPS)  # exponentials and logarithms on the way to plain coordinates and back
         return found.first() if seen.single else found
+
+    def _doubts(self, s: float, y: np.ndarray, asked: Asked, i: int) -> tuple[str, ...]:
+        """Why what paths from a point meet does not tell a mean."""
+        if s == 0:
+            return ()
+        rng = asked.rng("encounters", i)
+        met = encounters.from_point(self._plain, float(s), y, rng, self._quiet)
+        found = encounters.doubt(self._plain, met, not asked.smooth, rng, self._quiet, rare=0.0)
+        return () if found is None or found.curable else (found.words,)
 
     @in_double
     def error(self, *, points: int = 512, samples: int = 8, confidence: float = 0.95, seed: int = 0) -> RegionError:
@@ -285,10 +308,24 @@ class Solution:
         """
         points = count("points", points, 16, "A mean over the region needs some.")
         samples = count("samples", samples, 4, "They come in pairs, and two independent ones are multiplied.")
-        return certificate.region_error(
+        found = certificate.region_error(
             self._linear, self.network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
-            seed=streams.check_seed(seed), smooth=self._smooth,
+            seed=streams.check_seed(seed), smooth=self._smooth, mark=self._mark, reference=None if self._plain.nonlinear is not None else partial(self._reference, seed),
         )  # fmt: skip
+        with jax.default_device(self._shop.device):
+            rng = streams.generator(seed, "region encounters", self._mark)
+            met = encounters.over_region(self._plain, rng, self._quiet)
+            doubt = encounters.doubt(self._plain, met, not self._smooth, rng, self._quiet)
+        if doubt is None or (doubt.curable and found.high <= encounters.EXACT):
+            return found
+        return replace(found, certified=False, reasons=(doubt.words, *found.reasons))
+
+    def _reference(self, seed: int, s: np.ndarray, y: np.ndarray) -> ReferenceValues:
+        """Monte Carlo values at points of the canonical problem, at a small part of the cost of the network's residuals there."""
+        with jax.default_device(self._shop.device):
+            found = ReferenceValues(self._plain, self._equation, s, y, seed, "region error", self._quiet, self._mark)
+            found.extend(8 * len(s) * sum(len(w) for w in self.weights))
+        return found
 
     @in_double
     def explain(self, t: float, x: Any, *, samples: int = 4096, seed: int = 0) -> Explanation:
@@ -308,7 +345,9 @@ class Solution:
                 terms[kind] = (np.asarray(w) @ powers(seen.s[0], w.shape[1] - 1)[0], phi)
         network = self.network()
         network = network if self._plain.nonlinear is None else network._replace(source=self._force)
-        found = explain(self._plain, network, terms, float(seen.s[0]), seen.y[0], samples, streams.check_seed(seed))
+        (mark,) = streams.marks(self._mark, seen.t, seen.x)
+        rng = streams.generator(streams.check_seed(seed), "explanation", mark)
+        found = explain(self._plain, network, terms, float(seen.s[0]), seen.y[0], samples, rng)
         passed = np.abs(seen.t[0] - self.problem.frame.clock_back(seen.s[0] - found.lags))
         return found.seen(float(seen.t[0]), seen.x[0], passed, float(seen.amplitude[0]))
 
@@ -345,6 +384,11 @@ class Solution:
         """Which of the data have kinks or jumps, in words; empty where none were found. Where they have, `residual` says nothing."""
         with jax.default_device(self._shop.device):
             return smoothness.describe(smoothness.kinks(self._plain, self.stats["seed"], self._quiet))
+
+    @cached_property
+    def _mark(self) -> streams.Mark:
+        """What its certificates' streams depend on besides the seed: the problem."""
+        return mark(self.problem)
 
     @cached_property
     def _smooth(self) -> bool:
@@ -477,7 +521,7 @@ class Solution:
     def __repr__(self) -> str:
         s = self.stats
         known = [name for name in ("estimated_error", "residual_held_out") if s[name] is not None]
-        told = f"{known[0]}={s[known[0]]:.2g}"
+        told = "not solved" if self.solved is False else f"{known[0]}={s[known[0]]:.2g}"
         return (
             f"Solution(dim={self.problem.dim}, family={s['family']!r}, features={s['features']}, rows={s['rows']}, "
             f"rank={s['rank']}, {told})"

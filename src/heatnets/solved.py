@@ -85,10 +85,10 @@ def _answer(solution: Solution, certificates: list[tuple[float, np.ndarray, Cert
     rows, verdicts = [], []
     for i, (t, x, sure) in enumerate(certificates, 1):
         value, half, good = float(sure.value), float(sure.halfwidth), bool(sure.certified)
-        network, low, high = (rounded(float(v), half) for v in (sure.value - sure.error, sure.low, sure.high))
+        network, low, high = (rounded(float(v), half) for v in (sure.network, sure.low, sure.high))
         interval = [number(half), f"{low} to {high}"] if good else ["–", "not certified"]
         rows.append([str(i), f"{t:g}", place([np.atleast_1d(x)]).removeprefix("x = "), network, rounded(value, half), *interval])
-        verdict = "; ".join(["certified" if good else "not certified", *sure.reasons])
+        verdict = "; ".join(filter(None, ["certified" if good else "not certified", sure.says_outside(), *sure.reasons]))
         verdicts.append([str(i), f"{100 * sure.confidence:g} %, {int(sure.samples)} samples, {sure.method}", verdict])
     said.append(
         "True values at points, each with an interval that holds it as often as its confidence says, "

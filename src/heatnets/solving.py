@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
 
-from heatnets import mild, refine, smoothness
+from heatnets import encounters, mild, refine, smoothness, streams
 from heatnets.directions import Design
+from heatnets.encounters import Doubt
 from heatnets.errors import InputError, Notes, count, describe
 from heatnets.features import Family
 from heatnets.linear import train
@@ -126,7 +129,8 @@ def _solve(problem: Problem, chosen: Settings | Growth, shop: Workshop, notes: N
                 'Use enforce="mild", smooth the data, or leave `features` out: the default takes care of it.',
                 stacklevel=4,
             )
-        return train(problem, chosen, shop, notes)
+        doubt = _doubt(problem, chosen.seed, chosen.enforce == "mild", shop)
+        return _judged(train(problem, chosen, shop, notes), doubt, False, notes)
     if rough and chosen.enforce == "equation":
         notes.warn(
             f"{found}, which equation rows cannot see: the estimated error means nothing, and `tol` cannot be judged. Leave `enforce` out.",
@@ -135,17 +139,39 @@ def _solve(problem: Problem, chosen: Settings | Growth, shop: Workshop, notes: N
         chosen = replace(chosen, tol=None)
     elif rough:
         notes.warn(f"{found}: trained on mild rows (Monte Carlo samples of the solution) instead of the equation.", 4)
-    share = smoothness.seen(problem, chosen.seed, shop)
-    if 0 < share < 0.01:
-        notes.warn(
-            f"`{problem.given}` and `source` are zero at all but {100 * share:.2g} % of the places that paths from the region lead to: what is rare is not "
-            "resolved, and the estimated error means little. Choose a region that sees the data.",
-            4,
-        )
-    elif share == 0:
-        notes.warn(f"`{problem.given}` and `source` are zero at every place looked at: u = 0 is all that can be said there.", 4)
-    by_samples = chosen.enforce == "mild" or (rough and chosen.enforce is None)
-    return (mild if by_samples else refine).grow(problem, chosen, shop, notes)
+    asked = chosen.tol is not None
+    by_samples = chosen.enforce == "mild" or bool(rough and chosen.enforce is None)
+    doubt = _doubt(problem, chosen.seed, by_samples, shop)
+    if doubt is not None and not doubt.curable:  # nothing is gained by growing on
+        notes.warn(_declined(doubt), 4)
+        chosen = replace(chosen, seconds=min(chosen.seconds, _SHORT), tol=None)
+    return _judged((mild if by_samples else refine).grow(problem, chosen, shop, notes), doubt, asked, notes)
+
+
+_SHORT = 0.1  # seconds for what is declined anyway
+
+
+def _doubt(problem: Problem, seed: int, by_samples: bool, shop: Workshop) -> Doubt | None:
+    """Why what paths from the region meet does not tell the answer."""
+    rng = streams.generator(seed, "encounters")
+    return encounters.doubt(problem, encounters.over_region(problem, rng, shop), by_samples, rng, shop)
+
+
+def _declined(doubt: Doubt) -> str:
+    return f"not solved: {doubt.words}. {doubt.advice}"
+
+
+def _judged(solution: Solution, doubt: Doubt | None, asked: bool, notes: Notes) -> Solution:
+    """A solution with an error that nobody knows, where there is a doubt that it does not dispel; `asked` for a tolerance."""
+    stats = dict(solution.stats)
+    error = stats["residual_held_out"] if stats["estimated_error"] is None else stats["estimated_error"]
+    if doubt is None or (doubt.curable and error <= encounters.EXACT):
+        return solution
+    notes.warn(_declined(doubt), 5)
+    told = dict.fromkeys((*stats["warnings"], *notes.texts))
+    met = False if asked else None
+    solution.stats = MappingProxyType({**stats, "estimated_error": math.inf, "tolerance_met": met, "warnings": tuple(told)})
+    return solution
 
 
 def paper(M0: int, M1: int, N: int, N_ic: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ never leaves the device.
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 
 import jax
@@ -19,13 +20,29 @@ def check_seed(seed: object) -> int:
     return count("seed", seed, 0, "One whole number fixes every random stream.")
 
 
-def _sequence(seed: int, stream: str) -> np.random.SeedSequence:
-    return np.random.SeedSequence([seed, zlib.crc32(stream.encode())])
+Mark = tuple[int, ...]  # what a stream belongs to, as numbers of 32 bits
 
 
-def generator(seed: int, stream: str) -> np.random.Generator:
-    """The NumPy generator of a named stream."""
-    return np.random.Generator(np.random.PCG64DXSM(_sequence(seed, stream)))
+def _sequence(seed: int, stream: str, mark: Mark = ()) -> np.random.SeedSequence:
+    return np.random.SeedSequence([seed, zlib.crc32(stream.encode()), *mark])
+
+
+def generator(seed: int, stream: str, mark: Mark = ()) -> np.random.Generator:
+    """The NumPy generator of a named stream; another one for each mark."""
+    return np.random.Generator(np.random.PCG64DXSM(_sequence(seed, stream, mark)))
+
+
+def mark(*parts: bytes) -> Mark:
+    """A mark of whatever these bytes tell, the same in every process."""
+    digest = hashlib.sha256(b"".join(len(p).to_bytes(8, "little") + p for p in parts)).digest()
+    return tuple(np.frombuffer(digest[:16], "<u4").tolist())
+
+
+def marks(problem: Mark, t: np.ndarray, x: np.ndarray) -> list[Mark]:
+    """A mark for each point (t, x) of a problem, whatever others it is asked with."""
+    own = np.array(problem, "<u4").tobytes()
+    points = np.column_stack([t, x]).astype("<f8") + 0.0  # no negative zeros
+    return [mark(own, row.tobytes()) for row in points]
 
 
 def key(seed: int, stream: str) -> jax.Array:

@@ -16,6 +16,7 @@ from heatnets.diffusions import Dense, Diagonal, Diffusion, Factor, Isotropic, d
 from heatnets.errors import InputError, Notes, choice, describe
 from heatnets.frames import Frame
 from heatnets.function import checked, jumps, place
+from heatnets.precision import LOW, low_precision_constants
 from heatnets.processes import vector
 
 FORMS = ("divergence", "trace")
@@ -155,23 +156,25 @@ def coefficients(
     if callable(c):
         c = checked("reaction", c, ("t", "x"), dim, notes)
     if step is not None:
-        step = _step(step, dim)
+        step = _step(step, dim, notes)
     return Coefficients(A, b, c, step, frame, factor, divergence)
 
 
-def _step(step: Any, dim: int) -> Any:
+def _step(step: Any, dim: int, notes: Notes) -> Any:
     hint = "Write step(t, x, h, noise): where a path from x at the time t is after a time h; noise is standard normal, of shape (dim,)."
     if not callable(step):
         raise InputError(f"`step` must be a function; got {describe(step)}. {hint}")
     number, point = jax.ShapeDtypeStruct((), jnp.float64), jax.ShapeDtypeStruct((dim,), jnp.float64)
     try:
-        came = jax.eval_shape(step, number, point, number, point)
+        closed, came = jax.make_jaxpr(step, return_shape=True)(number, point, number, point)
     except Exception as error:
         raise InputError(
             f"`step` must be traceable by JAX; it raised {type(error).__name__}: {str(error).splitlines()[0]}. {hint}"
         ) from error
     if getattr(came, "shape", None) != (dim,):
         raise InputError(f"`step` must return a place of shape ({dim},); got {getattr(came, 'shape', describe(came))}. {hint}")
+    if low := low_precision_constants(step, closed):
+        notes.warn(f"`step` captures constants of low precision: {', '.join(low)}. They are {LOW}")
     return step
 
 

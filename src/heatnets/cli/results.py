@@ -59,8 +59,8 @@ def evaluate(
                 columns[f"certified_{name}" if name == "value" else name][here] = getattr(sure, name)
             columns["certified"] = np.zeros(len(t), bool)
             columns["certified"][here] = sure.certified
-            for i, reasons in zip(np.flatnonzero(here), sure.reasons, strict=True):
-                notes[i] = "; ".join(filter(None, (notes[i], *reasons)))
+            for k, (i, reasons) in enumerate(zip(np.flatnonzero(here), sure.reasons, strict=True)):
+                notes[i] = "; ".join(filter(None, (notes[i], *reasons, sure.says_outside(k))))
         if gradient:
             columns["gradient"] = np.full(x.shape, np.nan)
             columns["gradient"][here] = u.gradient(t[here], x[here])

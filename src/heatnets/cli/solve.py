@@ -178,7 +178,8 @@ def _columns(statement: Statement, certificates: list[tuple[Wanted, Certificate]
     }
     t, x = np.array([w.t for w, _ in certificates]), np.array([w.x for w, _ in certificates]).reshape(len(certificates), -1)
     notes = points.flags(statement.problem, t, x) if certificates else []
-    reasons = ["; ".join(filter(None, (*c.reasons, note))) for (_, c), note in zip(certificates, notes, strict=True)]
+    told = [(*c.reasons, c.says_outside(), note) for (_, c), note in zip(certificates, notes, strict=True)]
+    reasons = ["; ".join(filter(None, words)) for words in told]
     return {"t": t, "x": x, **numbers, "certified": [bool(c.certified) for _, c in certificates], "note": reasons}
 
 
@@ -187,7 +188,7 @@ def _words(
 ) -> dict[str, Any]:
     s = u.stats
     told = [
-        {"t": w.t, "x": w.x.tolist(), "value": float(c.value), "low": float(c.low), "high": float(c.high), "halfwidth": float(c.halfwidth), "certified": bool(c.certified),
+        {"t": w.t, "x": w.x.tolist(), "value": float(c.value), "low": float(c.low), "high": float(c.high), "halfwidth": float(c.halfwidth), "certified": bool(c.certified), "network": float(c.network), "outside": bool(c.outside),
          "confidence": c.confidence, "samples": int(c.samples), "reasons": list(c.reasons), "note": points.flags(u.problem, *_one(w))[0]}
         for w, c in certificates
     ]  # fmt: skip

@@ -1,0 +1,340 @@
+"""A number that declines where it does not know: data that paths did not meet, that grow too fast, that were rounded before they came."""
+
+from __future__ import annotations
+
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+from heatnets import encounters, function, solved, solving, streams
+from heatnets.certificate import rounded
+from heatnets.cli.solve import _columns, _words
+from heatnets.errors import Notes
+from heatnets.problem_files import Statement, Wanted
+from heatnets.tiles import workshop
+
+SINGLE = {"vector": jnp.asarray([0.1, 0.2, 0.3]), "number": jnp.asarray(0.1)}
+EXACT = {"ones": jnp.ones(3), "eye": jnp.eye(3), "eighths": jnp.arange(3.0) / 8, "number": jnp.asarray(1000.5)}
+DOUBLE = np.array([0.1, 0.2, 0.3])
+
+
+@jax.jit
+def inside(x):
+    return jnp.sum(SINGLE["vector"] * x)
+
+
+def said_by(make):
+    """The warnings of a piece of work, and what it gave."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = make()
+    return [str(w.message) for w in said if issubclass(w.category, hn.HeatnetsWarning)], found
+
+
+def problem(**fields):
+    return hn.Problem(**{"dim": 3, "horizon": 0.5, "initial": lambda x: jnp.sum(jnp.sin(x)), **fields})
+
+
+@pytest.mark.parametrize(
+    ("name", "function"),
+    [
+        ("initial", lambda x: jnp.sum(SINGLE["vector"] * x)),
+        ("initial", lambda x: SINGLE["number"] * jnp.sum(x)),  # a weak type: JAX takes it for float64
+        ("initial", lambda x: np.float32(0.1) * jnp.sum(x)),  # becomes a number of the program
+        ("initial", lambda x: inside(x)),  # a program inside the program
+        ("initial", lambda x: jax.lax.cond(x[0] > 0, lambda y: y @ SINGLE["vector"], lambda y: 0.0 * y[0], x)),
+        ("initial", lambda x: jnp.sum(jnp.full(3, 0.1, jnp.bfloat16) * x)),
+        ("source", lambda t, x: t * SINGLE["number"]),
+        ("exact", lambda t, x: jnp.sum(jnp.sin(x)) * (1 + t * SINGLE["number"])),
+        ("drift", lambda t, x: -SINGLE["vector"] * x),
+        ("reaction", lambda t, x: SINGLE["number"] * jnp.cos(x[0])),
+        ("step", lambda t, x, h, noise: x + jnp.sqrt(2 * h) * noise + 0.0 * h**2 * SINGLE["vector"]),
+        ("diffusion", SINGLE["vector"]),
+        ("diffusion", hn.Factor(np.diag(SINGLE["vector"]))),
+    ],
+)
+def test_constants_in_float32_are_said(name, function):
+    said, made = said_by(lambda: problem(**{name: function}))
+    (own,) = [text for text in said if f"`{name}`" in text]
+    for words in ("float", "7 digits", "np.asarray", "jax_enable_x64"):
+        assert words in own
+    assert own in made.warnings
+
+
+def test_a_volatility_in_float32_is_said():
+    process, region = hn.GeometricBrownian(volatility=jnp.asarray(0.3)), hn.Point([1.0] * 3)
+    said, _ = said_by(lambda: problem(process=process, region=region))
+    assert "`volatility` of `process`" in said[0]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: EXACT["ones"] @ x,
+        lambda x: x @ EXACT["eye"] @ x,
+        lambda x: jnp.cos(EXACT["eighths"] @ x),
+        lambda x: EXACT["number"] * x[0],
+        lambda x: DOUBLE @ x,
+        lambda x: 0.1 * x[0] + jnp.asarray([0.1, 0.2, 0.3]) @ x,  # made inside, in float64
+    ],
+)
+def test_what_float32_holds_exactly_is_no_alarm(function):
+    assert problem(initial=function).warnings == ()
+
+
+@pytest.fixture(scope="module")
+def crude():
+    """A network of two features: certificates know better."""
+    stated = hn.problems.get("radial-gaussian", dim=4)
+    return said_by(lambda: hn.solve(stated, features=(2, 0), rows=(64, 0)))[1]
+
+
+def test_a_network_outside_its_interval_is_said(crude, tmp_path):
+    t, x = crude.problem.horizon, np.full(4, 0.3)
+    sure = crude.certify(t, x, samples=512)
+    network = float(crude(t, x))
+    assert sure.certified
+    assert sure.network == pytest.approx(network, rel=1e-12)
+    assert sure.outside
+    assert not sure.low <= network <= sure.high
+    words = f"the network's value {rounded(network, float(sure.halfwidth))} lies outside"
+    assert words in str(sure)
+    assert words in solved._answer(crude, [(t, x, sure)]).tables[1].rows[0][2]
+    wanted = [(Wanted(t, x, {}), sure)]
+    assert words in _columns(Statement(crude.problem, {}, [], []), wanted)["note"][0]
+    (told,) = _words(crude, 1.0, wanted, tmp_path, None)["certificates"]
+    assert told["outside"] is True
+    assert told["network"] == pytest.approx(network, rel=1e-12)
+
+
+@pytest.fixture(scope="module")
+def kinked():
+    stated = hn.Problem(dim=4, horizon=0.5, initial=lambda x: jnp.maximum(jnp.mean(x), 0.0))
+    return said_by(lambda: hn.solve(stated, features=(4, 0), rows=(64, 0), enforce="mild"))[1]
+
+
+MARK = (269768424, 2281776340, 2672894057, 414163103)
+FIELDS = ("value", "error", "low", "high", "halfwidth", "samples")
+
+
+@pytest.mark.parametrize("which", ["crude", "kinked"])
+@pytest.mark.parametrize("halfwidth", [None, 2e-2])
+def test_samples_belong_to_the_point_and_not_to_the_call(which, halfwidth, request):
+    """A permutation of points permutes the answer, and a point alone gets what it gets among others."""
+    u = request.getfixturevalue(which)
+    t, x = hn.random_points(u.problem, 4, seed=3)
+    how = {"samples": 256, "halfwidth": halfwidth}
+    all_, again, order = u.certify(t, x, **how), u.certify(t, x, **how), np.array([2, 0, 3, 1])
+    turned = u.certify(t[order], x[order], **how)
+    alone = [u.certify(t[i], x[i], **how) for i in range(4)]
+    for name in FIELDS:
+        here = getattr(all_, name)
+        np.testing.assert_array_equal(here, getattr(again, name))
+        np.testing.assert_allclose(here[order], getattr(turned, name), rtol=1e-9, atol=1e-13)
+        np.testing.assert_allclose(here, [getattr(a, name) for a in alone], rtol=1e-9, atol=1e-13)
+
+
+def test_derivatives_too(kinked):
+    t, x = hn.random_points(kinked.problem, 3, seed=3)
+    ways = (kinked.certify_gradient, lambda t, x, **how: kinked.certify_curvature(t, x, np.ones(4), **how))
+    for way in ways:
+        all_, alone = way(t, x, samples=256), way(t[2], x[2], samples=256)
+        for name in FIELDS:
+            np.testing.assert_allclose(getattr(all_, name)[2], getattr(alone, name), rtol=1e-9, atol=1e-13)
+
+
+def test_another_point_or_problem_gets_other_samples(kinked):
+    """Were the samples shared, errors in units of the standard error would be the same wherever the data are alike: one seed would miss everywhere."""
+
+    def normal(point, **fields):
+        stated = hn.Problem(**{"dim": 4, "horizon": 0.5, "initial": lambda x: jnp.maximum(jnp.mean(x), 0.0), **fields})
+        sure = kinked.of(stated).certify(0.5, point, samples=256)
+        return float(sure.error / sure.halfwidth)
+
+    zero = np.zeros(4)
+    same = normal(zero)
+    assert same == normal(zero)  # the same problem, made again
+    others = [normal(zero + 1e-12), normal(zero, horizon=0.6), normal(zero, initial=lambda x: jnp.maximum(jnp.mean(x), 0.01))]
+    assert min(abs(other - same) for other in others) > 1e-3
+    first, second = (kinked.of(p) for p in (kinked.problem, hn.Problem(dim=4, horizon=0.6, initial=kinked.problem.initial)))
+    assert first.error(points=16).value != second.error(points=16).value
+    assert first.explain(0.5, zero).initial != second.explain(0.5, zero).initial
+
+
+def test_marks_are_the_same_in_every_process():
+    assert streams.marks((1, 2, 3, 4), np.array([0.5]), np.array([[0.0, 1.0]])) == [MARK]
+    assert streams.marks((1, 2, 3, 4), np.array([0.5]), np.array([[-0.0, 1.0]])) == [MARK]
+    assert streams.mark(b"a", b"bc") != streams.mark(b"ab", b"c")
+
+
+def call(volatility, dim=1, strike=100.0, **process):
+    """A call on the mean of some assets, spot 100, one year."""
+    return hn.Problem(
+        dim=dim,
+        horizon=1.0,
+        terminal=lambda x: jnp.maximum(jnp.mean(x) - strike, 0.0),
+        process=hn.GeometricBrownian(volatility, **process),
+        reaction=-0.03,
+        region=hn.Point([100.0] * dim),
+    )
+
+
+def wall(height, away):
+    """Smooth, and the same height everywhere before a wall."""
+    return lambda x: height + jnp.exp(-1 / jnp.maximum(x[0] - away, 1e-9))
+
+
+def short(initial, **fields):
+    return hn.Problem(**{"dim": 2, "horizon": 0.1, "initial": initial, **fields})
+
+
+def declines(u, said, reason):
+    """Everything that a solve must say where it does not know."""
+    assert any(text.startswith("not solved: ") and reason in text for text in said)
+    assert u.stats["estimated_error"] == np.inf
+    assert any(text.startswith("not solved: ") for text in u.stats["warnings"])
+    assert u.solved is False
+    assert "not solved" in repr(u)
+    wide = u.error(points=64)
+    assert not wide.certified
+    assert any(reason in why for why in wide.reasons)
+
+
+def test_a_volatility_in_per_cent_is_declined():
+    """3000 %: E[max(X - 100, 0)] is 100, and every path of any sample ends at zero."""
+    said, stated = said_by(lambda: call(30))
+    assert "3000 %" in said[0]
+    assert stated.warnings == tuple(said)
+    said, u = said_by(lambda: hn.solve(stated, seconds=3, tol=1e-2))
+    declines(u, said, "every sample is the same (0)")
+    assert u.stats["tolerance_met"] is False
+    x = [100.0]
+    for sure in (u.certify(0.0, x), u.certify_gradient(0.0, x), u.certify_curvature(0.0, x, [1.0])):
+        assert not sure.certified
+        assert "every sample is the same (0)" in sure.reasons[0]
+    assert u.certify(1.0, x).certified  # where u is given
+    assert call(1.0).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "value"),
+    [
+        ({"initial": wall(0.0, 9.0)}, "0"),
+        ({"initial": wall(1.0, 9.0)}, "1"),
+        ({"initial": lambda x: 0.0 * x[0], "source": lambda t, x: wall(0.0, 9.0)(x)}, "0"),
+        ({"initial": lambda x: jnp.where(x[0] > 9.0, 1.0, 0.0)}, "0"),
+    ],
+)
+def test_data_that_no_path_meets_are_declined(fields, value):
+    said, u = said_by(lambda: hn.solve(short(**fields), features=(4, 4 if "source" in fields else 0), rows=(64, 0)))
+    declines(u, said, f"every sample is the same ({value})")
+    sure = u.certify([0.1, 0.05], np.zeros((2, 2)), samples=256)
+    assert not np.any(sure.certified)
+    assert all("what paths do not meet is unknown" in why[0] for why in sure.reasons)
+
+
+@pytest.mark.parametrize(
+    ("initial", "value"),
+    [
+        (lambda x: 0.0 * jnp.exp(x[0]), 0.0),
+        (lambda x: jnp.where(x[0] > 0, 0.0, 0.0), 0.0),
+        (lambda x: 2.0, 2.0),
+        (lambda x: x[0], 0.3),  # every residual is rounding, and the data are met
+    ],
+)
+def test_what_can_be_shown_is_certified(initial, value):
+    u = hn.solve(short(initial), seconds=1)
+    assert u.solved
+    assert u.stats["estimated_error"] < 1e-12
+    sure = u.certify(0.1, [0.3, 0.1], samples=256)
+    assert sure.certified
+    assert sure.low <= value <= sure.high
+
+
+@pytest.mark.usefixtures("x64")
+def test_constants_by_their_programs():
+    point, number = jax.ShapeDtypeStruct((2,), jnp.float64), jax.ShapeDtypeStruct((), jnp.float64)
+
+    @jax.jit
+    def inner(x):
+        return 3.0 * jnp.sum(jnp.zeros_like(x)) + 1.0
+
+    for f, value in ((inner, 1.0), (lambda x: 0.0 * jnp.sum(x) + inner(x), 1.0), (lambda x: jnp.where(x[0] > 0, 2.0, 2.0), 2.0)):
+        assert function.constant(f, point) == value
+    for f in (lambda x: x[0], lambda x: inner(x) * x[1], lambda x: jnp.where(x[0] > 0, 2.0, 3.0), wall(0.0, 9.0)):
+        assert function.constant(f, point) is None
+    cubic = lambda t, x, u: u - u**3 + 0.0 * x[0]  # noqa: E731
+    assert function.constant(cubic, number, point, 0.0) == 0.0
+    assert function.constant(cubic, number, point, number) is None
+
+
+def test_a_reaction_at_rest_is_certified():
+    """u_t = Δu + u - u³ from zero stays there, which its programs show; from a wall that no path meets it may not."""
+    rest = short(lambda x: 0.0 * x[0], source=lambda t, x, u: u - u**3)
+    assert encounters.shown_constant(rest.plain)
+    assert not encounters.shown_constant(short(wall(0.0, 9.0), source=lambda t, x, u: u - u**3).plain)
+
+
+@pytest.mark.parametrize("initial", [wall(0.0, 1.8), lambda x: jnp.exp(-jnp.sum((x - 0.5) ** 2) / 1e-6)])
+def test_data_that_hardly_a_path_meets_are_declined(initial):
+    said, u = said_by(lambda: hn.solve(short(initial), seconds=3))
+    declines(u, said, "the same (0) at all but")
+
+
+def test_data_that_grow_too_fast_are_declined():
+    """exp(|x|²) has no mean from t = 1/4 on."""
+    said, u = said_by(lambda: hn.solve(short(lambda x: jnp.exp(x @ x), horizon=0.3), seconds=3))
+    declines(u, said, "`initial` grows too fast along paths")
+    sure = u.certify(0.3, [0.1, 0.1], samples=1024)
+    assert not sure.certified
+    assert "its mean is not finite" in sure.reasons[0]
+
+
+def doubt_of(stated, by_samples, seed=0):
+    with jax.enable_x64(True):
+        rng, shop = streams.generator(seed, "test"), workshop()
+        met = encounters.over_region(stated.plain, rng, shop)
+        return encounters.doubt(stated.plain, met, by_samples, rng, shop)
+
+
+def test_ordinary_payoffs_are_not_declined():
+    """Lognormal payoffs up to a volatility of 100 %, out of the money too, forward and backward in time."""
+    growing = {"growth": 0.1, "correlation": 0.5}
+    stated = [call(0.2), call(1.0), call(1.0, strike=300.0), call(1.0, 10), call(1.0, 100, **growing)]
+    forward = hn.Problem(
+        dim=1, horizon=1.0, initial=lambda x: x[0] ** 2, process=hn.GeometricBrownian(1.0, 0.2), region=hn.Box(50.0, 150.0)
+    )
+    for one in (*stated, forward):
+        assert [doubt_of(one, True, seed) for seed in range(3)] == [None] * 3
+
+
+def test_where_growth_becomes_too_fast():
+    """exp(a x²/2) on paths x + √(2t) ξ has a mean for 2 a t < 1, and exp(σξ) always, though a few samples carry it."""
+    for T, finite in ((0.24, True), (0.26, False)):
+        found = doubt_of(hn.Problem(dim=1, horizon=T, initial=lambda x: jnp.exp(x[0] ** 2)), False)
+        assert (found is None or "not finite" not in found.words) == finite
+    found = doubt_of(hn.Problem(dim=20, horizon=1.0, initial=lambda x: jnp.exp(jnp.sum(x))), False)
+    assert "a few paths carry the mean" in found.words
+    assert found.curable
+
+
+def test_hills_estimate():
+    rng = np.random.default_rng(0)
+    for index in (0.5, 1.0, 3.0):
+        found, noise = encounters.tail(rng.random(4096) ** (-1 / index))
+        assert abs(found / index - 1) < 4 * noise
+    assert encounters.tail(np.zeros(100)) == (np.inf, 0.0)
+
+
+def test_a_network_that_is_exact_needs_no_samples_of_the_data(crude):
+    exact = hn.solve(short(lambda x: x[0]), features=(4, 0), rows=(64, 0))
+    doubt = encounters.Doubt("a few paths carry the mean", "Do something.", True)
+    assert solving._judged(exact, doubt, False, Notes()).stats["estimated_error"] is None
+    said, other = said_by(lambda: solving._judged(crude.of(crude.problem), doubt, True, Notes()))
+    assert said == ["not solved: a few paths carry the mean. Do something."]
+    assert other.stats["estimated_error"] == np.inf
+    assert other.stats["tolerance_met"] is False
