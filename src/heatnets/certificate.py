@@ -421,7 +421,9 @@ def region_error(
         known, certain = (values.compare(factor * value, level) for level in (confidence, _CERTAIN))
         contradicted = not certain.reasons and certain.low > found.high
         if (heavy or contradicted or found.reasons) and not known.reasons:
-            found, reasons, method = known, jumps(problem), "Monte Carlo"
+            inside = known.low <= found.value <= known.high
+            found = known._replace(value=found.value if inside else known.value)
+            reasons, method = jumps(problem), "Monte Carlo"
             maximum = None
         elif contradicted:
             reasons = (*reasons, f"Monte Carlo values differ from the network by {known.value:.2g}")

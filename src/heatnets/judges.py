@@ -158,9 +158,11 @@ class FinalCheck:
     values contradict it, they win.
     """
 
-    def __init__(self, problem: Problem, data: Equation, shop: Workshop, seed: int, size: tuple[int, int], strip: int) -> None:
+    def __init__(
+        self, problem: Problem, data: Equation, shop: Workshop, seed: int, size: tuple[int, int], strip: int, stream: str
+    ) -> None:
         self.problem, self._shop = problem, shop
-        self.judges = Judges(problem, data, shop, seed, "final check", size, strip)
+        self.judges = Judges(problem, data, shop, seed, stream, size, strip)
         self.reference = self.judges.reference
 
     def verdict(self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None) -> Verdict:
@@ -182,7 +184,7 @@ class FinalCheck:
         )
         usable, heavy = not known.reasons, len(doubts) == 1 and not found.tails <= intervals.HEAVY
         scale = known.scale if usable else root_mean_square(value) or 1.0
-        error, bound, reasons = found.error, sharp.high, ()
+        error, bound, reasons = found.error, sharp.high, tuple[str, ...]()
         if not np.isfinite(bound) or sharp.reasons:
             bound = max(float(largest) / scale, error)
         if doubts:

@@ -69,7 +69,7 @@ def solve(
         jax.block_until_ready(fit.weights)
     if not np.all(np.isfinite(fit.weights)):
         raise NumericalError(f'the least-squares solve ({fit.solver}) gave weights that are not finite; try solver="svd".')
-    fit.notes.extend(_under_determined(*A.shape, fit.solver, ridge))
+    fit.notes.extend(_under_determined(A.shape[0], A.shape[1], fit.solver, ridge))
     return fit
 
 
@@ -178,7 +178,7 @@ class Damped:
     `condition` c the weights keep c·w = 1.
     """
 
-    def __init__(self, A: Array, b: Array, condition: Array | None = None) -> None:
+    def __init__(self, A: Array, b: Array, condition: Array | np.ndarray | None = None) -> None:
         self._mirror: Array | None = None
         self._threads = _thread_count(min(A.shape))
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):

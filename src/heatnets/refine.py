@@ -155,7 +155,8 @@ class Dictionary:
             solved = [least_squares.solve(A, b, self.settings.solver, asked, 0.0, condition)]
         else:
             system = least_squares.Damped(A, b, condition)
-            solved = [system.fit(rcond) for rcond in (DAMPINGS if asked is None else (asked,))]
+            damped = (system.fit(rcond) for rcond in (DAMPINGS if asked is None else (asked,)))
+            solved = [one for one in damped if one is not None] or [least_squares.solve(A, b, "svd", None, 0.0, condition)]
         fits = [self._judge(columns, degree, one, A, b) for one in solved]
         best = min(fit.score for fit in fits)
         return next(fit for fit in reversed(fits) if fit.score <= _NEARLY_BEST * best)
