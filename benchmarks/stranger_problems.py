@@ -30,6 +30,7 @@ from stranger_truth import (
     Wave,
     bell,
     mean_power,
+    mean_price,
     mean_wave,
     neighbours,
     rational_bell,
@@ -69,6 +70,7 @@ class Reach:
     spread: np.ndarray
     variance: np.ndarray
     independent: bool
+    prices: bool = False
 
     @property
     def k(self) -> int:
@@ -294,11 +296,15 @@ def soft(rng: Rng, reach: Reach) -> Shape:
 def kinks(rng: Rng, reach: Reach) -> Shape:
     c = reach.centre(rng, 0, 0.7)
     y = off(0, c)
+    if reach.prices:
+        strike = short(np.exp(c), 4)
+        line = rng.choice([f"maximum(exp({{0}}) - {strike}, 0.0)", f"maximum({strike} - exp({{0}}), 0.0)"])
+        return ridge(str(line), [(float(np.log(strike)), 0.0)])
     line = rng.choice([f"maximum({y}, 0.0)", f"abs({y})", f"where({{0}} > {c}, 1.0, 0.0)", f"maximum(1 - abs({y}), 0.0)"])
     return ridge(str(line), [(c, 0.0), (c - 1, 0.0), (c + 1, 0.0)], rest=companion(rng, reach))
 
 
-def full(rng: Rng, dim: int, source: bool) -> Full:
+def full(rng: Rng, dim: int, source: bool, prices: bool) -> Full:
     options: list[Callable[[], Full]] = [
         lambda: bell(log_uniform(rng, 0.3, 4)),
         lambda: mean_wave(log_uniform(rng, 0.5, 10), bool(rng.random() < 0.5)),
@@ -309,6 +315,8 @@ def full(rng: Rng, dim: int, source: bool) -> Full:
         options.append(neighbours)
     if not source:
         options.append(rational_bell)
+    if prices:
+        options += [lambda: mean_price(1), lambda: mean_price(2)]
     return options[rng.integers(len(options))]()
 
 
@@ -413,6 +421,12 @@ def draw_operator(rng: Rng, dim: int, horizon: float, forced: bool) -> Operator:
         told = {"process": hn.GeometricBrownian(sigma if np.ptp(sigma) else float(sigma[0]), growth, rho), "reaction": -r}
         law = Law(dim, A, drift=growth - 0.5 * sigma**2, reaction=-r)
         words = f"geometric Brownian motion, σ from {sigma.min():.2g} to {sigma.max():.2g}, growth {growth}, correlation {rho}, rate {r}"
+    if (
+        name in ("diagonal", "matrix", "drift", "ornstein-uhlenbeck", "stepped reversion", "diffusion of time")
+        and rng.random() < 0.25
+    ):
+        law.reaction = told["reaction"] = short(rng.uniform(-1.5, 1.5))
+        words += f" + {law.reaction} u"
     return Operator(name, law, told, words, unit, name == "geometric")
 
 
@@ -528,7 +542,12 @@ class Writer:
         z = self.end @ P.T
         region = (self.start @ P.T).std(axis=0)
         return Reach(
-            z.mean(axis=0), region, np.sqrt(z.var(axis=0) + 0.5 * V), V, law.isotropic or (law.along_axes and axes is not None)
+            z.mean(axis=0),
+            region,
+            np.sqrt(z.var(axis=0) + 0.5 * V),
+            V,
+            law.isotropic or (law.along_axes and axes is not None),
+            self.operator.prices,
         )
 
     def term(self, source: bool, kinds: dict[str, float]) -> tuple[Term, str]:
@@ -538,9 +557,9 @@ class Writer:
         time, pace = TIMES[str(rng.choice(list(TIMES)))](rng, self.horizon) if source else ("1.0", 0.0)
         amplitude = short(log_uniform(rng, 0.2, 3) * rng.choice([-1, 1]) * self.factor)
         if kind == "full":
-            shape: Any = full(rng, dim, source)
+            shape: Any = full(rng, dim, source, self.operator.prices)
             return Term(kind, amplitude, shape, None, time, pace), self.joined(
-                amplitude, time, shape.code.replace("X", self.coordinates)
+                amplitude, time, shape.code.replace("X", self.coordinates).replace("Y", f"(x / {self.operator.unit})")
             )
         P, axes = projections(rng, dim)
         shape = KINDS[kind](rng, self.reach(P, axes))

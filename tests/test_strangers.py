@@ -132,6 +132,15 @@ def test_full_dimensional_closed_forms():
         assert abs(shape.mean(law, y, zero, t, 0)[0] - samples.mean()) < 5 * samples.std() / np.sqrt(len(samples))
 
 
+def test_prices_grow_as_they_should():
+    """E X = x e^{growth t} and E X² = x² e^{(2 growth + σ²) t} under geometric Brownian motion."""
+    sigma, growth, t, zero = np.array([0.2, 0.5]), 0.07, np.array([1.3]), np.zeros(1)
+    law, x = st.Law(2, 0.5 * sigma**2, drift=growth - 0.5 * sigma**2), np.array([[0.9, 1.4]])
+    assert st.mean_price(1).mean(law, np.log(x), zero, t, 0)[0] == pytest.approx(x.mean() * np.exp(growth * t[0]))
+    squares = x[0] ** 2 * np.exp((2 * growth + sigma**2) * t[0])
+    assert st.mean_price(2).mean(law, np.log(x), zero, t, 0)[0] == pytest.approx(squares.mean())
+
+
 def drawn(number: int, seed: int, most: int = 30) -> sp.Stranger:
     return sp.draw(np.random.default_rng([seed, number]), number, seed, most)
 
@@ -228,8 +237,8 @@ def test_the_truth_is_what_monte_carlo_finds(wanted):
         for w in (drawn(i, 3) for i in range(1000))
         if w.tags["operator"] == wanted and w.truth.source and w.tags["region"] == "Box"
     )
-    t, x = hn.random_points(who.problem, 32)
-    sampled = hn.montecarlo.importance(who.problem, t, x, samples=8192)
+    t, x = hn.random_points(who.problem, 16)
+    sampled = hn.montecarlo.importance(who.problem, t, x, samples=4096)
     gap = np.maximum(np.abs(sampled.value - who.exact(t, x)) - sampled.truncation_bias, 0.0)
     assert np.all(gap < 5 * sampled.standard_error)
 
