@@ -1,8 +1,10 @@
 """Means of functions over Gaussian paths, in closed form or by quadrature that can be refined: the truth of random problems.
 
-Everything here is in plain coordinates y (lengths over their unit, or logarithms of prices). A path that starts at y and runs over the times
-from a to b ends at a Gaussian place with a mean and a covariance that a `Law` knows; a shape knows its mean over such a Gaussian. `level`
-refines every quadrature at once (panels are halved, ranges grow): what two levels differ by is the error of the coarser one.
+Everything here is in plain coordinates y (lengths over their unit, or logarithms of prices). A path
+that starts at y and runs over the times from a to b ends at a Gaussian place with a mean and a
+covariance that a `Law` knows; a shape knows its mean over such a Gaussian. `level` refines every
+quadrature at once (panels are halved, ranges grow): what two levels differ by is the error of the
+coarser one.
 """
 
 from __future__ import annotations
@@ -16,17 +18,21 @@ import numpy as np
 import scipy.special
 
 NAMES: dict[str, Any] = {
-    **{name: getattr(np, name) for name in ("cos", "sin", "exp", "tanh", "arctan", "log", "sqrt", "maximum", "where", "logaddexp")},
+    **{
+        name: getattr(np, name)
+        for name in ("cos", "sin", "exp", "tanh", "arctan", "log", "sqrt", "maximum", "where", "logaddexp")
+    },
     "sigmoid": scipy.special.expit,
     "abs": np.abs,
-}  # fmt: skip
+}
 
 
 @dataclass
 class Law:
-    """How paths go: dy = (drift + rate (centre - y) + turn J y) dt + √(2 A (1 + swing sin(beat t))) dW, and the weight exp(∫ c), c = reaction + ripple cos(beat t).
+    """How paths go: dy = (drift + rate (centre - y) + turn J y) dt + √(2 A (1 + swing sin(beat t))) dW.
 
-    J turns the first two coordinates; with it A is a number and nothing reverts. With one rate per coordinate A is diagonal.
+    They carry the weight exp(∫ c) with c = reaction + ripple cos(beat t). J turns the first two
+    coordinates; with it A is a number and nothing reverts. With one rate per coordinate A is diagonal.
     """
 
     dim: int
@@ -201,8 +207,10 @@ def panels(cuts: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
 def normal_line(
     m: np.ndarray, sd: np.ndarray, marks: list[tuple[float, float]], step: float, level: int, reach: float = 12
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes ξ (n, N) and weights of means over standard normals, for functions of m + sd ξ that are analytic on the scale `step`, and near
-    each mark (place, width) on that of the width or of the distance from it; of width zero, with a kink or jump there."""
+    """Nodes ξ (n, N) and weights of means over standard normals.
+
+    They are for functions of m + sd ξ that are analytic on the scale `step`, and near each mark
+    (place, width) on that of the width or of the distance from it; of width zero, with a kink there."""
     reach, halvings = reach + 1.5 * level, 2**level
     even = int(np.ceil(reach * max(1.0, 2 * float(np.max(sd)) / step))) * halvings
     low, high = -reach - 0.137 * (1 + level), reach + 0.411  # not symmetric, lest rounding cancel where the mean is zero
@@ -460,7 +468,7 @@ class Truth:
             return self.at(np.asarray(t, float), np.asarray(y, float), self.level)
 
     def settle(self, t: np.ndarray, y: np.ndarray, wanted: float = 1e-8, levels: int = 3) -> float:
-        """Choose the level at which a finer one changes no more than wanted, relative to the root mean square; keep and return what it changes."""
+        """Choose a level that a finer one changes by no more than wanted, relative to u; return what it changes."""
         found = self.at(t, y, 0)
         for self.level in range(levels):
             finer = self.at(t, y, self.level + 1)
