@@ -1,8 +1,10 @@
 """Means of functions over Gaussian paths, in closed form or by quadrature that can be refined: the truth of random problems.
 
-Everything here is in plain coordinates y (lengths over their unit, or logarithms of prices). A path that starts at y and runs over the times
-from a to b ends at a Gaussian place with a mean and a covariance that a `Law` knows; a shape knows its mean over such a Gaussian. `level`
-refines every quadrature at once (panels are halved, ranges grow): what two levels differ by is the error of the coarser one.
+Everything here is in plain coordinates y (lengths over their unit, or logarithms of prices). A path
+that starts at y and runs over the times from a to b ends at a Gaussian place with a mean and a
+covariance that a `Law` knows; a shape knows its mean over such a Gaussian. `level` refines every
+quadrature at once (panels are halved, ranges grow): what two levels differ by is the error of the
+coarser one.
 """
 
 from __future__ import annotations
@@ -16,17 +18,21 @@ import numpy as np
 import scipy.special
 
 NAMES: dict[str, Any] = {
-    **{name: getattr(np, name) for name in ("cos", "sin", "exp", "tanh", "arctan", "log", "sqrt", "maximum", "where", "logaddexp")},
+    **{
+        name: getattr(np, name)
+        for name in ("cos", "sin", "exp", "tanh", "arctan", "log", "sqrt", "maximum", "where", "logaddexp")
+    },
     "sigmoid": scipy.special.expit,
     "abs": np.abs,
-}  # fmt: skip
+}
 
 
 @dataclass
 class Law:
-    """How paths go: dy = (drift + rate (centre - y) + turn J y) dt + √(2 A (1 + swing sin(beat t))) dW, and the weight exp(∫ c), c = reaction + ripple cos(beat t).
+    """How paths go: dy = (drift + rate (centre - y) + turn J y) dt + √(2 A (1 + swing sin(beat t))) dW.
 
-    J turns the first two coordinates; with it A is a number and nothing reverts. With one rate per coordinate A is diagonal.
+    They carry the weight exp(∫ c) with c = reaction + ripple cos(beat t). J turns the first two
+    coordinates; with it A is a number and nothing reverts. With one rate per coordinate A is diagonal.
     """
 
     dim: int
@@ -199,13 +205,16 @@ def panels(cuts: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def normal_line(
-    m: np.ndarray, sd: np.ndarray, marks: list[tuple[float, float]], step: float, level: int
+    m: np.ndarray, sd: np.ndarray, marks: list[tuple[float, float]], step: float, level: int, reach: float = 12
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes ξ (n, N) and weights of means over standard normals, for functions of m + sd ξ that are analytic on the scale `step`, and near
-    each mark (place, width) on that of the width or of the distance from it; of width zero, with a kink or jump there."""
-    reach, halvings = 12 + 1.5 * level, 2**level
-    even = int(np.ceil(12 * max(1.0, 2 * float(np.max(sd)) / step))) * halvings
-    cuts = [np.broadcast_to(np.linspace(-reach, reach, even + 1), (len(m), even + 1))]
+    """Nodes ξ (n, N) and weights of means over standard normals.
+
+    They are for functions of m + sd ξ that are analytic on the scale `step`, and near each mark
+    (place, width) on that of the width or of the distance from it; of width zero, with a kink there."""
+    reach, halvings = reach + 1.5 * level, 2**level
+    even = int(np.ceil(reach * max(1.0, 2 * float(np.max(sd)) / step))) * halvings
+    low, high = -reach - 0.137 * (1 + level), reach + 0.411  # not symmetric, lest rounding cancel where the mean is zero
+    cuts = [np.broadcast_to(np.linspace(low, high, even + 1), (len(m), even + 1))]
     safe, ratio = np.maximum(sd, 1e-150), 3 ** (1 / halvings)
     for place, width in marks:
         at = ((place - m) / safe)[:, None]
@@ -214,7 +223,7 @@ def normal_line(
             count = max(0, int(np.ceil(np.log(2 * reach * np.max(safe) / width) / np.log(ratio)))) + 1
             away = width / safe[:, None] * ratio ** np.arange(count)
             cuts += [at - away, at + away]
-    nodes, weights = panels(np.sort(np.clip(np.concatenate(cuts, axis=1), -reach, reach), axis=1), 16)
+    nodes, weights = panels(np.sort(np.clip(np.concatenate(cuts, axis=1), low, high), axis=1), 16)
     return nodes, weights * np.exp(-0.5 * nodes**2) / np.sqrt(2 * np.pi)
 
 
@@ -263,8 +272,9 @@ class Triple:
 
     def expect(self, m: np.ndarray, V: np.ndarray, level: int) -> np.ndarray:
         sd = np.sqrt(np.maximum(V[:, 0, 0], 0.0))
-        size = float(np.max(np.abs(m[:, 1:])) ** 2 + np.max(np.abs(V[:, 1:, 1:])))
-        xi, weights = normal_line(m[:, 0], sd, [], 2 / (abs(self.q) * size + 1e-9), level)
+        fast = abs(self.q) * float(np.max(np.abs(m[:, 1] * m[:, 2])))
+        steep = abs(self.q) * float(np.max(np.abs(V[:, 1:, 1:])))
+        xi, weights = normal_line(m[:, 0], sd, [(0.0, 1 / max(steep, 1e-9))], 6 / max(fast, 1e-9), level, reach=9)
         off = sd[:, None] * xi
         means, S = given_first(m, V, off)
         kappa = 1j * self.q * (m[:, :1] + off)
@@ -293,16 +303,17 @@ class Product:
 
 
 def inverse_square(h: np.ndarray, variances: np.ndarray, eps: float, level: int) -> np.ndarray:
-    """E 1/(eps² + |h + √v ξ|²) = ∫ e^{-s eps²} E e^{-s |h + √v ξ|²} ds, s = e^r: a Gaussian integral inside."""
-    width = 1.0 / 2**level
-    # at small s what is left out is its integral from 0, s: relative to a value of at least 1/(eps² + |h|² + v) or so
-    low = -np.log(np.max(eps**2 + np.sum(h**2 + variances, axis=1))) - 38 - level
-    cuts = np.arange(low, np.log(45 / eps**2) + width, width)[None]
-    r, w = panels(cuts, 10)
-    total = np.zeros(len(h))
-    for s, weight in zip(np.exp(r[0]), w[0], strict=True):
-        wide = 1 + 2 * s * variances
-        total += weight * s * np.exp(-s * eps**2 - np.sum(s * h**2 / wide + 0.5 * np.log(wide), axis=1))
+    """E 1/(eps² + |h + √v ξ|²) = ∫ e^{-s eps²} E e^{-s |h + √v ξ|²} ds: a Gaussian integral inside.
+
+    With s = e^r it is analytic for |Im r| < π/2 and dies out at both ends: equal steps δ leave e^{-π²/δ}."""
+    step = 0.25 / 2**level
+    low = -np.log(np.max(eps**2 + np.sum(h**2 + variances, axis=1))) - 38  # what is left out is e^low or so, and u above 1/(...)
+    s = np.exp(np.arange(low, np.log(45 / eps**2) + step, step))
+    n, total = len(h), np.zeros(len(h))
+    for part in np.array_split(s, max(1, min(len(s), h.size * len(s) // 2**20))):
+        wide = 1 + 2 * part[:, None] * variances[:, None]
+        inside = np.sum(part[:, None] * h[:, None] ** 2 / wide + 0.5 * np.log(wide), axis=2)
+        total += np.exp(-part * eps**2 - inside).reshape(n, -1) @ (step * part)
     return total
 
 
@@ -372,6 +383,15 @@ def mean_power(power: int) -> Full:
     return Full("X @ X / X.size" if power == 2 else "mean(X**4)", mean)
 
 
+def mean_price(power: int) -> Full:
+    """The mean of e^{x_i}, or of its square, where x_i are logarithms of prices; Y in its code is the prices."""
+
+    def mean(law: Law, y: np.ndarray, a: np.ndarray, b: np.ndarray, level: int) -> np.ndarray:
+        return np.mean(np.exp(power * law.mean(y, a, b) + 0.5 * power**2 * law.diagonal(a, b)), axis=1)
+
+    return Full("mean(Y)" if power == 1 else "mean(Y**2)", mean)
+
+
 def neighbours() -> Full:
     """The mean of x_i x_{i+1}."""
 
@@ -425,7 +445,7 @@ class Truth:
         pace = max(
             [term.pace for term in self.source] + [self.law.beat * bool(self.law.ripple or self.law.swing), abs(self.law.turn)]
         )
-        graded = 4.0 ** -np.arange(0, 16, 0.5**level)
+        graded = 4.0 ** -np.arange(0, 13 + level, 0.5**level)
         even = np.linspace(0, 1, int(np.ceil(1 + self.horizon * pace / 4)) * 2**level + 1)
         x, w = panels(np.unique(np.concatenate([graded, even]))[None], 12)
         return x[0], w[0]
@@ -448,12 +468,12 @@ class Truth:
             return self.at(np.asarray(t, float), np.asarray(y, float), self.level)
 
     def settle(self, t: np.ndarray, y: np.ndarray, wanted: float = 1e-8, levels: int = 3) -> float:
-        """Choose the level at which a finer one changes no more than wanted, relative to the root mean square; keep and return what it changes."""
+        """Choose a level that a finer one changes by no more than wanted, relative to u; return what it changes."""
         found = self.at(t, y, 0)
         for self.level in range(levels):
             finer = self.at(t, y, self.level + 1)
             size = np.sqrt(np.mean(finer**2))
-            self.error = float(np.max(np.abs(finer - found)) / size) if np.isfinite(size) and size > 0 else np.inf
+            self.error = max(float(np.max(np.abs(finer - found)) / size), 1e-15) if np.isfinite(size) and size > 0 else np.inf
             if self.error <= wanted:
                 break
             found = finer

@@ -1,4 +1,4 @@
-"""Random problems with known solutions: the truth held against quadrature of its own, the equation, Monte Carlo; and the table."""
+"""Random problems: their truth against other quadrature, the equation and Monte Carlo; and the table."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import heatnets as hn
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import stranger_problems as sp
+import stranger_shapes as shapes
 import stranger_truth as st
 import strangers
 
@@ -40,16 +41,16 @@ def brute(code: str, m: np.ndarray, V: np.ndarray, nodes: int) -> np.ndarray:
     return f(z) @ weights
 
 
-def reach(k: int) -> sp.Reach:
+def reach(k: int) -> shapes.Reach:
     ones = np.ones(k)
-    return sp.Reach(0 * ones, 0.6 * ones, ones, ones, independent=False)
+    return shapes.Reach(0 * ones, 0.6 * ones, ones, ones, independent=False)
 
 
 @pytest.mark.parametrize("kind", ["benign", "powers", "inside waves"])
 def test_polynomials_of_the_grammar_are_integrated_whatever_the_covariance(kind):
     """Rules of their degree must be exact: no refinement would tell."""
     for i in range(60):
-        shape = sp.KINDS[kind](np.random.default_rng(i), reach(1 + i % 3))
+        shape = shapes.KINDS[kind](np.random.default_rng(i), reach(1 + i % 3))
         if isinstance(shape, st.Wave) and any(piece.polynomial for piece in shape.pieces):
             m, V = gaussians(shape.k)
             assert np.allclose(shape.expect(m, V, 0), brute(shape.code, m, V, 8), rtol=1e-9, atol=1e-9)
@@ -58,20 +59,20 @@ def test_polynomials_of_the_grammar_are_integrated_whatever_the_covariance(kind)
 @pytest.mark.parametrize(
     ("shape", "nodes"),
     [
-        (sp.plane_wave([2.0, -1.0], 0.3, True), 60),
-        (sp.wave_product(3.0, 1.0, False), 60),
-        (sp.polynomial("({0} + {1})**6", 2, 6), 10),
-        (sp.polynomial("{0} * {1}", 2, 2), 6),
-        (sp.polynomial("{0}**2 * {1}**2 * {2}**2", 3, 6), 6),
-        (sp.gaussian([0.3, -0.2, 0.1], 0.9), 60),
-        (sp.chirp(1.3, "product", True), 110),
-        (sp.chirp(0.8, "square", False), 110),
-        (sp.exponential([0.7, -0.3], -0.2), 60),
-        (sp.added([(0.5, sp.gaussian([0.1], 0.9)), (2.0, sp.plane_wave([1.0], 0.0, True))]), 80),
+        (shapes.plane_wave([2.0, -1.0], 0.3, True), 60),
+        (shapes.wave_product(3.0, 1.0, False), 60),
+        (shapes.polynomial("({0} + {1})**6", 2, 6), 10),
+        (shapes.polynomial("{0} * {1}", 2, 2), 6),
+        (shapes.polynomial("{0}**2 * {1}**2 * {2}**2", 3, 6), 6),
+        (shapes.gaussian([0.3, -0.2, 0.1], 0.9), 60),
+        (shapes.chirp(1.3, "product", True), 110),
+        (shapes.chirp(0.8, "square", False), 110),
+        (shapes.exponential([0.7, -0.3], -0.2), 60),
+        (shapes.added([(0.5, shapes.gaussian([0.1], 0.9)), (2.0, shapes.plane_wave([1.0], 0.0, True))]), 80),
         (st.Triple("sin(0.5 * {0} * {1} * {2})", 0.5, True), 50),
         (st.Radial("1 / (2.0 ** 2 + {0}**2 + {1}**2)", 2, 2.0, np.zeros(2)), 120),
-        (sp.ridge("tanh(0.7 * {0})", [(0.0, 1.4)], rest=sp.plane_wave([1.5], 0.0, False)), 110),
-        (sp.ridge("exp(0.5 * cos(1.5 * {0}))", [], step=1.0), 80),
+        (shapes.ridge("tanh(0.7 * {0})", [(0.0, 1.4)], rest=shapes.plane_wave([1.5], 0.0, False)), 110),
+        (shapes.ridge("exp(0.5 * cos(1.5 * {0}))", [], step=1.0), 80),
     ],
     ids=lambda v: getattr(v, "code", "")[:40],
 )
@@ -95,12 +96,16 @@ def test_means_of_smooth_shapes(shape, nodes):
 def test_means_of_steep_lines(line, marks):
     f, (c, width) = eval(f"lambda y: {line.format('y')}", dict(st.NAMES)), marks[0]
     for m, sd in ((0.4, 0.7), (-0.2, 1e-3), (0.21, 0.05)):
-        found = sp.ridge(line, marks).expect(np.array([[m]]), np.array([[[sd**2]]]), 0)[0]
+        found = shapes.ridge(line, marks).expect(np.array([[m]]), np.array([[[sd**2]]]), 0)[0]
         cuts = sorted(
             {min(max(c + s * width * 4**j, m - 12 * sd), m + 12 * sd) for j in range(8) for s in (-1, 0, 1)} | {m - sd, m, m + sd}
         )
         ends = [m - 12 * sd, *cuts, m + 12 * sd]
-        pieces = [quad(lambda y: f(y) * np.exp(-0.5 * ((y - m) / sd) ** 2), a, b, epsrel=1e-11, epsabs=0)[0] for a, b in pairwise(ends) if b > a]  # fmt: skip
+        pieces = [
+            quad(lambda y: f(y) * np.exp(-0.5 * ((y - m) / sd) ** 2), a, b, epsrel=1e-11, epsabs=0)[0]
+            for a, b in pairwise(ends)
+            if b > a
+        ]
         assert found == pytest.approx(sum(pieces) / np.sqrt(2 * np.pi) / sd, rel=1e-8, abs=1e-30)
 
 
@@ -109,8 +114,8 @@ def test_narrow_bumps_and_products_of_fronts():
     w = 0.01
     wide = np.diag(V[0]) + w**2
     known = np.prod(w / np.sqrt(wide) * np.exp(-((m[0] - 0.2) ** 2) / (2 * wide)))
-    assert sp.gaussian([0.2, 0.2], w).expect(m, V, 0)[0] == pytest.approx(known, rel=1e-10)
-    fronts = [sp.ridge("tanh(50.0 * {0})", [(0.0, 0.02)]), sp.ridge("arctan(9.0 * {0})", [(0.0, 1 / 9)])]
+    assert shapes.gaussian([0.2, 0.2], w).expect(m, V, 0)[0] == pytest.approx(known, rel=1e-10)
+    fronts = [shapes.ridge("tanh(50.0 * {0})", [(0.0, 0.02)]), shapes.ridge("arctan(9.0 * {0})", [(0.0, 1 / 9)])]
     alone = [f.expect(m[:, i : i + 1], V[:, i : i + 1, i : i + 1], 0)[0] for i, f in enumerate(fronts)]
     assert st.Product("", 2, fronts).expect(m, V, 0)[0] == pytest.approx(alone[0] * alone[1])
 
@@ -130,6 +135,15 @@ def test_full_dimensional_closed_forms():
     ):
         samples = f(ends)
         assert abs(shape.mean(law, y, zero, t, 0)[0] - samples.mean()) < 5 * samples.std() / np.sqrt(len(samples))
+
+
+def test_prices_grow_as_they_should():
+    """E X = x e^{growth t} and E X² = x² e^{(2 growth + σ²) t} under geometric Brownian motion."""
+    sigma, growth, t, zero = np.array([0.2, 0.5]), 0.07, np.array([1.3]), np.zeros(1)
+    law, x = st.Law(2, 0.5 * sigma**2, drift=growth - 0.5 * sigma**2), np.array([[0.9, 1.4]])
+    assert st.mean_price(1).mean(law, np.log(x), zero, t, 0)[0] == pytest.approx(x.mean() * np.exp(growth * t[0]))
+    squares = x[0] ** 2 * np.exp((2 * growth + sigma**2) * t[0])
+    assert st.mean_price(2).mean(law, np.log(x), zero, t, 0)[0] == pytest.approx(squares.mean())
 
 
 def drawn(number: int, seed: int, most: int = 30) -> sp.Stranger:
@@ -228,8 +242,8 @@ def test_the_truth_is_what_monte_carlo_finds(wanted):
         for w in (drawn(i, 3) for i in range(1000))
         if w.tags["operator"] == wanted and w.truth.source and w.tags["region"] == "Box"
     )
-    t, x = hn.random_points(who.problem, 32)
-    sampled = hn.montecarlo.importance(who.problem, t, x, samples=8192)
+    t, x = hn.random_points(who.problem, 16)
+    sampled = hn.montecarlo.importance(who.problem, t, x, samples=4096)
     gap = np.maximum(np.abs(sampled.value - who.exact(t, x)) - sampled.truncation_bias, 0.0)
     assert np.all(gap < 5 * sampled.standard_error)
 
@@ -246,10 +260,24 @@ def test_what_is_not_finite_goes_into_a_file_and_back():
 
 def cell(number: int, error: float, estimated: float, **more) -> dict:
     tags = drawn(number, 0).tags
-    known = {"settings": {"number": number, "seed": 0}, "tags": tags, "outcome": "solved", "error": error, "error_low": 0.9 * error,
-             "error_high": 1.1 * error, "estimated": estimated, "truth_error": 1e-15, "not_solved": estimated > 0.1, "seconds": 5.0, "met": estimated < 1e-2,
-             "tol": 1e-2, "region": {"value": error, "low": 0.5 * error, "high": 2 * error, "certified": True},
-             "points": [{"certified": True, "inside": True, "ratio": 0.3, "method": "residual"}], "monte_carlo": {"error": 0.02}, "replaced": 0}  # fmt: skip
+    known = {
+        "settings": {"number": number, "seed": 0},
+        "tags": tags,
+        "outcome": "solved",
+        "error": error,
+        "error_low": 0.9 * error,
+        "error_high": 1.1 * error,
+        "estimated": estimated,
+        "truth_error": 1e-15,
+        "not_solved": estimated > 0.1,
+        "seconds": 5.0,
+        "met": estimated < 1e-2,
+        "tol": 1e-2,
+        "region": {"value": error, "low": 0.5 * error, "high": 2 * error, "certified": True},
+        "points": [{"certified": True, "inside": True, "ratio": 0.3, "method": "residual"}],
+        "monte_carlo": {"error": 0.02},
+        "replaced": 0,
+    }
     return known | more
 
 
