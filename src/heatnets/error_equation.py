@@ -35,6 +35,7 @@ class Paths(NamedTuple):
     y: np.ndarray
     weight: np.ndarray
     grown: Any  # exp(∫ c) on the way, where coefficients vary; 1 elsewhere
+    importance: np.ndarray  # of the points, in means over the region
 
 
 class Square(NamedTuple):
@@ -50,23 +51,44 @@ class Square(NamedTuple):
         return self.unit * float(np.sqrt(max(self.mean, 0.0) + self.noise))
 
 
-def paths(problem: Problem, points: int, samples: int, seed: int, stream: str) -> Paths:
-    """Independent points of (0, T] x region (of t = T for a `Point`) and independent samples of the error equation there."""
+def paths(problem: Problem, points: int, samples: int, seed: int, stream: str, at: WeightedPoints | None = None) -> Paths:
+    """Independent points of (0, T] x region (of t = T for a `Point`), or those given, and independent samples of the error equation there."""
     rng = streams.generator(seed, stream)
-    t, x = judged(problem.region, problem.horizon, points, problem.dim, rng)
+    if at is None:
+        at = WeightedPoints(*judged(problem.region, problem.horizon, points, problem.dim, rng), np.ones(points))
     r, density = time_fractions(rng, (points, samples))
-    start, walk = t[:, None], problem.walk
-    moved = walk.go(start, x[:, None], (1 - r) * start, walk.draw(rng, (points, samples), problem.dim))
-    return Paths(t, x, r * start, moved.place, moved.weight * start / density, moved.weight)
+    start, walk = at.t[:, None], problem.walk
+    moved = walk.go(start, at.x[:, None], (1 - r) * start, walk.draw(rng, (points, samples), problem.dim))
+    return Paths(at.t, at.x, r * start, moved.place, moved.weight * start / density, moved.weight, at.weight)
 
 
-def mean_square(corrections: np.ndarray) -> Square:
-    """The mean over points of the squared expected correction, from samples (P, S): products of different samples only."""
+class WeightedPoints(NamedTuple):
+    """Points (t, x) and weights: weighted means over them are means over (0, T] x region."""
+
+    t: np.ndarray
+    x: np.ndarray
+    weight: np.ndarray
+
+
+def important_points(
+    t: np.ndarray, x: np.ndarray, importance: np.ndarray, count: int, rng: np.random.Generator
+) -> WeightedPoints:
+    """`count` of many random points, half of them drawn with probabilities that go with their importance: what is rare and large is met, and weighs little."""
+    size = float(np.max(importance)) or 1.0
+    squares = (importance / size) ** 2  # as errors count in a mean square
+    chance = 0.5 / len(t) + 0.5 * squares / max(float(np.sum(squares)), 1e-300)
+    chance /= np.sum(chance)
+    chosen = rng.choice(len(t), count, p=chance)
+    return WeightedPoints(t[chosen], x[chosen], 1 / (len(t) * chance[chosen]))
+
+
+def mean_square(corrections: np.ndarray, weights: Any = 1.0) -> Square:
+    """The (weighted) mean over points of the squared expected correction, from samples (P, S): products of different samples only."""
     size = float(np.max(np.abs(corrections))) or 1.0  # squares of small numbers underflow
     scaled = corrections / size
     total, own = scaled.sum(axis=1), (scaled**2).sum(axis=1)
     samples = corrections.shape[1]
-    products = (total**2 - own) / (samples * (samples - 1))
+    products = weights * (total**2 - own) / (samples * (samples - 1))
     return Square(float(products.mean()), float(products.std(ddof=1) / np.sqrt(len(products))), size)
 
 

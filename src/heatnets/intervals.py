@@ -167,7 +167,7 @@ def relative_of_squares(
     def root(share: float) -> float:
         return float(np.hypot(unit / size * np.sqrt(max(share, 0.0)), floor / scale))
 
-    return Relative(root(ratio), root(ratio - half), root(ratio + half), scale, found.reasons[0])
+    return Relative(root(ratio), root(ratio - half), root(max(ratio, 0.0) + half), scale, found.reasons[0])
 
 
 SIZE_UNKNOWN = "the size of u over the region is lost in the noise of the samples: ask for more samples"

@@ -15,6 +15,7 @@ import numpy as np
 
 from heatnets import error_equation, intervals, streams
 from heatnets.assembly import initial_values, tangent, value_columns
+from heatnets.error_equation import WeightedPoints
 from heatnets.operators import Equation
 from heatnets.precision import EPS
 from heatnets.problem import Problem
@@ -22,6 +23,7 @@ from heatnets.reference import ReferenceValues
 from heatnets.tables import Table
 from heatnets.tiles import Workshop
 
+ROUNDING = 4 * EPS  # of the terms of a sum: some roundings each way
 _MOST = 30.0  # the exponent of an error's growth that is believed
 
 
@@ -31,7 +33,7 @@ class Grain(NamedTuple):
     block: int = 16
     strip: int = 256
     judges: tuple[int, int] = (64, 7)
-    last_judges: tuple[int, int] = (128, 4)  # rather more points: a small error may be larger in places
+    last_judges: tuple[int, int] = (256, 2)  # rather more points: a small error may be larger in places
 
     @classmethod
     def of(cls, words: list[Any]) -> Grain:
@@ -56,14 +58,23 @@ class Judges:
     """Points of the region and samples on paths from them, where fits are judged by the error equation."""
 
     def __init__(
-        self, problem: Problem, data: Equation, shop: Workshop, seed: int, stream: str, size: tuple[int, int], strip: int
+        self,
+        problem: Problem,
+        data: Equation,
+        shop: Workshop,
+        seed: int,
+        stream: str,
+        size: tuple[int, int],
+        strip: int,
+        at: WeightedPoints | None = None,
     ) -> None:
-        self.problem, self.paths = problem, error_equation.paths(problem, *size, seed, stream)
+        self.problem, self.paths = problem, error_equation.paths(problem, *size, seed, stream, at)
         s, y = self.paths.s.reshape(-1), self.paths.y.reshape(-1, problem.dim)
         points = np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])
         self.table = Table(problem, data, shop, points, strip)
         self.missed: Any = 0.0
-        self.factor = np.broadcast_to(problem.amplitude(self.paths.t), self.paths.t.shape)  # from v to u
+        self.amplitude = np.broadcast_to(problem.amplitude(self.paths.t), self.paths.t.shape)  # from v to u
+        self.factor = self.amplitude * np.sqrt(self.paths.importance)  # and to a mean square over the region
         if (
             problem.starts_at_zero
         ):  # u0 was zero wherever it was looked at, and has no features: look again, at the ends of these paths
@@ -73,14 +84,16 @@ class Judges:
             found = initial_values(data, ends.place.reshape(-1, problem.dim), shop).reshape(p.s.shape)
             self.missed = p.grown * ends.weight * found
         alone = problem if problem.nonlinear is None else problem.but(source=None, nonlinear=None)
-        self.reference = ReferenceValues(alone, data, self.paths.t, self.paths.x, seed, stream, shop)
+        self.reference = ReferenceValues(
+            alone, data, self.paths.t, self.paths.x, seed, stream, shop, weight=self.paths.importance
+        )
 
     def assess(self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None) -> Assessment:
         """Everything that these samples say of a fit; values at `rows`, too, are held against the maximum principle."""
         residual, _, _, _, force = self._residual(weights, columns, degree)
         samples, value, terms, _ = self._corrections(weights, columns, degree)
         square = error_equation.mean_square(samples)
-        scale, rounding = root_mean_square(value) or 1.0, EPS * root_mean_square(terms)
+        scale, rounding = root_mean_square(value) or 1.0, ROUNDING * root_mean_square(terms)
         size = max(root_mean_square(force), (root_mean_square(value / self.factor) or 1.0) / self.problem.horizon)
         return Assessment(
             float(np.hypot(square.root, rounding)) / scale,
@@ -122,7 +135,7 @@ class Judges:
         largest = self.problem.horizon * float(np.max(np.abs(np.maximum(grown, 1.0) * residual))) + float(
             np.max(np.abs(self.missed))
         )
-        largest *= float(np.max(self.factor)) * max(1.0, float(np.max(self.paths.grown)))
+        largest *= float(np.max(self.amplitude)) * max(1.0, float(np.max(self.paths.grown)))
         return samples, value, terms, np.asarray(largest)
 
     def _residual(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:
@@ -159,10 +172,18 @@ class FinalCheck:
     """
 
     def __init__(
-        self, problem: Problem, data: Equation, shop: Workshop, seed: int, size: tuple[int, int], strip: int, stream: str
+        self,
+        problem: Problem,
+        data: Equation,
+        shop: Workshop,
+        seed: int,
+        stream: str,
+        size: tuple[int, int],
+        strip: int,
+        at: WeightedPoints | None,
     ) -> None:
         self.problem, self._shop = problem, shop
-        self.judges = Judges(problem, data, shop, seed, stream, size, strip)
+        self.judges = Judges(problem, data, shop, seed, stream, size, strip, at)
         self.reference = self.judges.reference
 
     def verdict(self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None) -> Verdict:
@@ -170,7 +191,7 @@ class FinalCheck:
         judges, reference = self.judges, self.reference
         found = judges.assess(weights, columns, degree, rows)
         samples, value, terms, largest = judges._corrections(weights, columns, degree)
-        sharp = intervals.relative(samples, value, EPS * terms, 0.98)
+        sharp = intervals.relative(samples, value, ROUNDING * terms, 0.98)
         source, slack = self._source_samples()
         known, certain = (reference.compare(value, level, source) for level in (0.98, 0.998))
         doubts = tuple(
@@ -188,7 +209,7 @@ class FinalCheck:
         if not np.isfinite(bound) or sharp.reasons:
             bound = max(float(largest) / scale, error)
         if doubts:
-            rare = error + RARE / samples.size * float(np.max(np.abs(samples))) / scale
+            rare = error + float(np.sqrt(RARE / len(samples)) * np.max(np.abs(samples))) / scale
             error, bound = (
                 max(error, min([known.high] * usable + [more] * heavy, default=np.inf)) for more in (rare, float(largest) / scale)
             )
@@ -214,9 +235,9 @@ class FinalCheck:
         return self.judges.factor[:, None] * paths.weight * force, 1.0 + self.problem.horizon * rate
 
 
-CANCELLATION = 1e8  # of the terms of a network: beyond, what is rare may be large
+CANCELLATION = 1e10  # of the terms of a network: beyond, what is rare may be large
 EXCESS = 2.0  # over the largest data met, which sampled paths underestimate
-RARE = 20.0  # over the number of samples: the chance of what was not met, where tails are heavy, and may be as large as the largest met
+RARE = 3.0  # over the number of points: the chance (95 %) of places that none of them met, where the error may be as large as the largest sample
 CURABLE = 3.0  # times the estimate of the residual form: what more samples may gain
 CONTRADICTION = 2.0  # between the two estimates that is no chance
 

@@ -38,7 +38,8 @@ HEAVY_TAILS = "a few Monte Carlo samples carry the variance at {share:.0f} % of 
 class ReferenceValues:
     """Means of antithetic Monte Carlo samples of u at points (t, x), which more samples sharpen.
 
-    `mean`, `noise` (its standard error) and `bias` (what steps of paths may have done) have shape (points,), in units of u.
+    `mean`, `noise` (its standard error) and `bias` (what steps of paths may have done) have shape (points,), in units of u; with a `weight` of each point
+    they are multiplied by its root, so that their mean squares are weighted.
     """
 
     def __init__(
@@ -51,10 +52,11 @@ class ReferenceValues:
         stream: str,
         shop: Workshop,
         mark: streams.Mark = (),
+        weight: Any = 1.0,
     ) -> None:
         self._problem, self._data, self._shop, self._t, self._x = problem, data, shop, t, x
         self._rng = streams.generator(seed, f"{stream}, Monte Carlo values", mark)
-        self.factor = np.broadcast_to(problem.amplitude(t), t.shape)  # from the canonical problem's values to u
+        self.factor = problem.amplitude(t) * np.sqrt(weight)  # from the canonical problem's values to u in a mean square
         self._moments, self._steps, self._source = Tally(), Tally(), problem.source is not None
         self._width = int(np.prod(problem.walk.normals(problem.dim)))
         self.pairs = int(np.clip(min(_PER_CALL, _COORDINATES // self._width) // len(t), 2, None))  # in a call

@@ -17,10 +17,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from heatnets import least_squares, newton, streams
-from heatnets.assembly import Points
+from heatnets.assembly import Points, both_rows
 from heatnets.checkpoints import Checkpoint
 from heatnets.clock import Clock
-from heatnets.collocation import PLACEMENTS
+from heatnets.collocation import PLACEMENTS, judged
+from heatnets.error_equation import WeightedPoints, important_points
 from heatnets.errors import Notes, NumericalError
 from heatnets.features import Feature
 from heatnets.judges import EXCESS, FinalCheck, Grain, Judges, Verdict, root_mean_square
@@ -38,11 +39,15 @@ DAMPINGS = (1e-14, 1e-11, 1e-8, 1e-6, 1e-4)  # of the least-squares problem, rel
 _ROWS_PER_FEATURE = 8  # two per column at the highest degree
 _ON_DEVICE = 2**24  # entries from which a system is factored on a GPU: below, compiling for its shape takes longer than LAPACK
 _NEARLY_BEST = 2.0  # times the best score: noise of the judges
+_CANDIDATES, _ENTRIES_PER_CANDIDATE = (
+    (1024, 4096),
+    128,
+)  # points that those of the final check are chosen from; entries that pay for one
 _FINAL_RESIDUALS = 2  # per feature, of the final check: a quarter of the rows
 _RESOLVED = 1e-11  # an estimated error that no user can tell from rounding: growing stops
 
 
-_SMALL = Grain(4, 64, (16, 7), (32, 3))  # a sixteenth of the work: for data whose derivatives take milliseconds
+_SMALL = Grain(4, 64, (16, 7), (48, 2))  # a sixteenth of the work: for data whose derivatives take milliseconds
 
 
 def kinds(problem: Problem) -> list[int]:
@@ -294,6 +299,11 @@ def grow(problem: Problem, settings: Growth, shop: Workshop, notes: Notes) -> So
     met = None if settings.tol is None else bool(verdict.bound <= settings.tol)
     best = best._replace(error=verdict.error, judged=verdict.residual)
     ending = Ending(why, met, verdict.reasons, verdict.facts)
+    if verdict.error > 1 and problem.nonlinear is None:
+        best = best._replace(error=np.inf)
+        ending = ending._replace(
+            unknown=verdict.reasons or (f"it is larger than the solution itself, {verdict.error:.2g} times",)
+        )
     return _network(problem, settings, dictionary, best, course.history, clock, skipped, shop, notes, ending)
 
 
@@ -304,8 +314,8 @@ def _final_verdict(dictionary: Dictionary, fit: Fit) -> Verdict:
     samples = max(samples, _FINAL_RESIDUALS * fit.features // points)
     weights, columns = np.asarray(fit.solved.weights), np.arange(fit.features)
     for more, stream in ((1, "final check"), (4, "final check again")):
-        size = (points, more * samples)
-        check = FinalCheck(problem, rows.data, dictionary.shop, dictionary.settings.seed, size, grain.strip, stream)
+        size, at = (more * points, samples), _suspicious_points(dictionary, fit, more * points, stream)
+        check = FinalCheck(problem, rows.data, dictionary.shop, dictionary.settings.seed, stream, size, grain.strip, at)
         check.judges.table.add_features(rows.blocks[: fit.features // grain.block], "final check")
         if problem.nonlinear is not None:
             check.judges.table.linearise(weights, fit.degree)
@@ -316,6 +326,28 @@ def _final_verdict(dictionary: Dictionary, fit: Fit) -> Verdict:
     if problem.nonlinear is not None and np.isfinite(verdict.error):
         newton.check_tangent(check.judges.table, verdict.error, problem)
     return verdict
+
+
+def _suspicious_points(dictionary: Dictionary, fit: Fit, points: int, stream: str) -> WeightedPoints | None:
+    """Points to check a fit at, more of them where it may be wrong: where residuals of single features are large. None where the region is one point.
+
+    An error that lives on a thousandth of the region is met by a few of 128 such points, and by none of 128 that are uniform.
+    """
+    problem, grain, rows = dictionary.problem, dictionary.grain, dictionary.rows
+    if problem.region.single:
+        return None
+    rng = streams.generator(dictionary.settings.seed, f"{stream}, points")
+    number = int(np.clip(fit.features * fit.rows // (_ENTRIES_PER_CANDIDATE * grain.block), *_CANDIDATES))
+    t, x = judged(problem.region, problem.horizon, number // grain.strip * grain.strip, problem.dim, rng)
+    total = np.zeros(len(t))
+    each = np.sum(np.abs(np.asarray(fit.solved.weights).reshape(fit.degree + 1, -1)), axis=0)
+    for kind in dictionary.kinds:
+        own = dictionary.kind[: fit.features] == kind
+        block = rows.blocks[int(np.flatnonzero(own)[0]) // grain.block]
+        values, residuals = both_rows(rows.data, [block], (t, x), dictionary.shop, "final check", grain.strip)
+        size = np.hypot(np.asarray(residuals), np.asarray(values) / problem.horizon)
+        total += np.sum(each[own]) * np.sqrt(np.mean((size / (np.max(size) or 1.0)) ** 2, axis=1)) * (np.max(size) or 1.0)
+    return important_points(t, x, problem.amplitude(t) * total, points, rng)
 
 
 class Ending(NamedTuple):
