@@ -99,6 +99,9 @@ def judged(who: Stranger, seconds: float, tol: float | None) -> dict[str, Any]:
     truth = who.exact(t, x)
     truth_seconds = time.perf_counter() - begin
     values = u(t, x)
+    # the truth is looked at once more where it is largest, and where the network is furthest from it
+    doubted = np.unique(np.concatenate([np.argsort(-np.abs(v))[:12] for v in (truth, values - truth)]))
+    finer = who.finer(t[doubted], x[doubted])
     found: dict[str, Any] = {
         "seconds": took,
         "features": list(u.stats["features"]),
@@ -107,6 +110,7 @@ def judged(who: Stranger, seconds: float, tol: float | None) -> dict[str, Any]:
         **true_error(values, truth),
         "size": rms(truth),
         "truth_seconds": truth_seconds,
+        "truth_error": max(who.truth_error, float(np.max(np.abs(finer - truth[doubted]))) / rms(truth)),
     }
     steps: dict[str, Callable[[], Any]] = {
         "region": lambda: region_error(u),
