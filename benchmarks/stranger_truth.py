@@ -463,9 +463,9 @@ class Truth:
                 total += weight * lag * law.growth(a, b) * force
         return total if self.outer is None else self.outer(total)
 
-    def exact(self, t: np.ndarray, y: np.ndarray) -> np.ndarray:
+    def exact(self, t: np.ndarray, y: np.ndarray, finer: int = 0) -> np.ndarray:
         with np.errstate(all="ignore"):  # what underflows is zero
-            return self.at(np.asarray(t, float), np.asarray(y, float), self.level)
+            return self.at(np.asarray(t, float), np.asarray(y, float), self.level + finer)
 
     def settle(self, t: np.ndarray, y: np.ndarray, wanted: float = 1e-8, levels: int = 3) -> float:
         """Choose a level that a finer one changes by no more than wanted, relative to u; return what it changes."""

@@ -99,6 +99,9 @@ def judged(who: Stranger, seconds: float, tol: float | None) -> dict[str, Any]:
     truth = who.exact(t, x)
     truth_seconds = time.perf_counter() - begin
     values = u(t, x)
+    # the truth is looked at once more where it is largest, and where the network is furthest from it
+    doubted = np.unique(np.concatenate([np.argsort(-np.abs(v))[:12] for v in (truth, values - truth)]))
+    finer = who.finer(t[doubted], x[doubted])
     found: dict[str, Any] = {
         "seconds": took,
         "features": list(u.stats["features"]),
@@ -107,6 +110,7 @@ def judged(who: Stranger, seconds: float, tol: float | None) -> dict[str, Any]:
         **true_error(values, truth),
         "size": rms(truth),
         "truth_seconds": truth_seconds,
+        "truth_error": max(who.truth_error, float(np.max(np.abs(finer - truth[doubted]))) / rms(truth)),
     }
     steps: dict[str, Callable[[], Any]] = {
         "region": lambda: region_error(u),
@@ -345,8 +349,10 @@ def share(hits: list[bool]) -> str:
 
 
 def listed(cells: list[dict[str, Any]], most: int = 60) -> list[str]:
-    """Cases that a person will want to run again, the worst first."""
-    return [f"- {name_of(c)}: {_numbers(c)}; {_words(c)}" for c in sorted(cells, key=ratio)[:most]]
+    """Cases that a person will want to run again: those that nobody was warned of first, then the worst."""
+    return [
+        f"- {name_of(c)}: {_numbers(c)}; {_words(c)}" for c in sorted(cells, key=lambda c: (c["not_solved"], ratio(c)))[:most]
+    ]
 
 
 def name_of(cell: dict[str, Any]) -> str:
@@ -396,7 +402,7 @@ def row(name: str, cells: list[dict[str, Any]]) -> str:
     return (
         f"| {name} | {len(cells)} | {part([accurate(c) for c in cells])} | {part([accurate(c) and said(c) for c in cells])} "
         f"| {part([not solved(c) or c['not_solved'] for c in cells])} | {part([not solved(c) for c in cells])} "
-        f"| {part([ratio(c) < 1 / 3 for c in cells])} | {np.median(seconds) if seconds else math.nan:.0f} | {part(sampled)} |"
+        f"| {part([ratio(c) < 1 / 3 and not c['not_solved'] for c in cells])} | {np.median(seconds) if seconds else math.nan:.0f} | {part(sampled)} |"
     )
 
 
@@ -442,9 +448,10 @@ def summary(cells: list[dict[str, Any]]) -> str:
         f"| true error above 1e-2 and estimate below 1e-2 | {share([said(c) and not accurate(c) for c in cells])} |",
         f"| `tol` claimed to be met, of those asked | {share([bool(c['met']) for c in asked])} |",
         f"| claimed falsely | {share([num(c['error']) > c['tol'] for c in met])} |",
+        f"| the same, by more than the draw of the points explains | {share([num(c['error_low']) > c['tol'] for c in met])} |",
         f"| `error()` certified | {share([c in regions for c in good])} |",
         f"| certified, true error outside its interval | {share([c in outside for c in regions])} |",
-        f"| the same, above it by more than the draw of the points explains | {share([c in apart for c in regions])} |",
+        f"| above it by more than the draw of the points explains | {share([c in apart for c in regions])} |",
         f"| points certified | {share([p['certified'] for p in points])} |",
         f"| certified intervals that hold the truth | {share([p['inside'] for p in sure])} |",
         f"| furthest off, in half-widths | {worst[0]:.1f} ({worst[1]} of seed {worst[2]}) |",
@@ -452,7 +459,7 @@ def summary(cells: list[dict[str, Any]]) -> str:
         f"| truth's own error, worst | {max((num(c['truth_error']) for c in cells if 'truth_error' in c), default=0):.1e} |",
         "",
         "| class | cases | within 1e-2 in truth | and said so | said not solved, or declined | declined or failed "
-        "| estimate below a third | seconds: median | plain Monte Carlo within 1e-2 |",
+        "| estimate below a third, without those words | seconds: median | plain Monte Carlo within 1e-2 |",
         "|---|---|---|---|---|---|---|---|---|",
         row("all", cells),
     ]
