@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,13 +19,26 @@ SCHEMA = 1
 _HEADER = 2**24  # bytes that the names, shapes and the manifest may take
 
 
+_UNREAL = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+
+
 def words(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value as JSON has it; numbers that are not finite, which it has not, by their names."""
     if isinstance(value, Mapping):
         return {str(k): words(v) for k, v in value.items()}
     if isinstance(value, tuple | list | np.ndarray):
         return [words(v) for v in value]
-    return value.item() if isinstance(value, np.generic) else value
+    plain = value.item() if isinstance(value, np.generic) else value
+    return f"{plain:g}" if isinstance(plain, float) and not math.isfinite(plain) else plain
+
+
+def numbers(value: Any) -> Any:
+    """What `words` was given, with numbers in place of their names."""
+    if isinstance(value, dict):
+        return {k: v if k == "origin" else numbers(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [numbers(v) for v in value]
+    return _UNREAL.get(value, value) if isinstance(value, str) else value
 
 
 def write(path: Path, kind: str, manifest: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
@@ -33,7 +47,7 @@ def write(path: Path, kind: str, manifest: dict[str, Any], arrays: dict[str, np.
 
     parts = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     known = {name: {"shape": list(a.shape), "dtype": str(a.dtype), "sha256": _digest(a.tobytes())} for name, a in parts.items()}
-    text = json.dumps({"schema": SCHEMA, "kind": kind, **manifest, "parts": known})
+    text = json.dumps(words({"schema": SCHEMA, "kind": kind, **manifest, "parts": known}), allow_nan=False)
     if len(text) + 200 * len(known) > _HEADER:
         raise FileError(
             f"{path}: what there is to say of it takes more than {_HEADER} bytes. State large data in a Python file, which is not kept inside."
@@ -92,7 +106,7 @@ def _manifest(path: Path, kind: str, metadata: dict[str, str]) -> dict[str, Any]
         raise FileError(f"{path} holds arrays, but is not a heatnets {kind}.")
     if _digest(text.encode()) != metadata.get("sha256"):
         raise _damaged(path, "the manifest does not match its SHA-256")
-    manifest = json.loads(text)
+    manifest = numbers(json.loads(text))
     if (
         not isinstance(manifest, dict)
         or not isinstance(manifest.get("schema"), int)

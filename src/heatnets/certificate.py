@@ -71,11 +71,15 @@ class Certificate:
 
     @property
     def outside(self) -> np.ndarray:
-        """Whether the network's own value lies outside the interval; of a gradient, for each component."""
+        """Whether the network's own value lies outside the interval; of a gradient, for each
+        component.
+        """
         return np.asarray(np.abs(self.error) > self.halfwidth)
 
     def says_outside(self, i: int | None = None) -> str:
-        """Words where the network lies outside a certified interval: of one point, or of point i of many; else none."""
+        """Words where the network lies outside a certified interval: of one point, or of point i of
+        many; else none.
+        """
         here: Any = ... if i is None else i
         apart, network, half = self.outside[here], self.network[here], self.halfwidth[here]
         if not (self.certified[here] and np.any(apart)):
@@ -116,16 +120,24 @@ class Certificate:
         return replace(self, reasons=self.reasons[0], **{name: getattr(self, name)[0] for name in _ARRAYS})
 
     def __str__(self) -> str:
+        return self.words()
+
+    def words(self, solved: bool = True) -> str:
+        """In words, a line for each point; of a network that solves nothing no value is shown, and
+        none that rests on it uncertified.
+        """
         single = np.ndim(self.certified) == 0
         one = self
         if single:
             more: dict[str, Any] = {name: np.asarray(getattr(self, name))[None] for name in _ARRAYS}
             one = replace(self, reasons=(self.reasons,), **more)
-        return "\n".join(one._line(i) for i in range(len(one.certified)))
+        return "\n".join(one._line(i, solved) for i in range(len(one.certified)))
 
-    def _line(self, i: int) -> str:
+    def _line(self, i: int, solved: bool) -> str:
         level = f"{100 * self.confidence:g} %, {self.method}, {self.samples[i]} samples"
         said = "".join(f"; {why}" for why in self.reasons[i])
+        if not solved and not self.certified[i]:
+            return f"-, not certified{said}"
         network = self.says_outside(i) or "the network's value lies inside"
         if self.value.ndim == 2:  # a gradient: the widest interval tells
             d, widest = self.value.shape[1], float(np.max(self.halfwidth[i]))
@@ -137,7 +149,7 @@ class Certificate:
         value, half = float(self.value[i]), float(self.halfwidth[i])
         if not self.certified[i]:
             return f"{value:.6g}, not certified{said}"
-        return f"{rounded(value, half)} ± {half:.2g} ({level}; {network}){said}"
+        return f"{rounded(value, half)} ± {half:.2g} ({level}{f'; {network}' if solved else ''}){said}"
 
 
 @dataclass(frozen=True)
@@ -306,7 +318,9 @@ def jumps(problem: Problem) -> tuple[str, ...]:
 
 
 def rounding_of(u: Network, t: np.ndarray, x: np.ndarray, asked: Asked) -> np.ndarray:
-    """What rounding does to ũ(t, x): 4 eps Σ |w_j φ_j|, and what changes when the last bits of x do (sums inside the user's functions cancel, too)."""
+    """What rounding does to ũ(t, x): 4 eps Σ |w_j φ_j|, and what changes when the last bits of x do
+    (sums inside the user's functions cancel, too).
+    """
     size = np.maximum(np.abs(x) if asked.fuzz is None else asked.fuzz, 1e-3)
     values = np.array([u.value(t, y)[0] for y in nearby(x, size, asked, "last bits", 8)])
     return 4 * EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)  # sums of many terms: some roundings each way
@@ -355,7 +369,9 @@ def disagreement(first: np.ndarray, second: np.ndarray, allowed: float = 0.0) ->
 
 
 def _cheaper(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, later: np.ndarray, asked: Asked) -> np.ndarray:
-    """Steps, or none: whichever needs fewer evaluations of the data for the same variance, from a pilot at each point."""
+    """Steps, or none: whichever needs fewer evaluations of the data for the same variance, from a
+    pilot at each point.
+    """
     sources, cost = problem.forced, []
     for steps, evaluations in ((0, 1 + sources), (STEPS, 1 + STEPS * sources + (STEPS - 1) * u.slope_cost)):
         rngs = [asked.rng(f"certificate pilot {steps}", i) for i in later]

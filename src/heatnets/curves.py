@@ -37,7 +37,7 @@ def drawn(solution: Solution, curves: list[Curve], certified: int, seed: int, ti
     known, estimate = problem.exact is not None, solution.stats["estimated_error"]
     sure = _certified(solution, curves, certified, seed)
     size = size_of(solution)
-    half = None if estimate is None else estimate * size
+    half = None if estimate is None or not np.isfinite(estimate) else estimate * size
     below = known or bool(sure)
     figure, axes = panels(2 if below else 1, share=True)
     top = axes[0]

@@ -1,7 +1,8 @@
 """What paths meet of the data, and whether that tells a mean.
 
-A mean over paths says nothing of what no path met. Samples that are all the same prove that data are constant only where the data can be shown
-to be; samples that are the same but for a few, or of which one carries the mean, leave it unknown. In each case the answer is declined, in words.
+A mean over paths says nothing of what no path met. Samples that are all the same prove that data
+are constant only where the data can be shown to be; samples that are the same but for a few, or of
+which one carries the mean, leave it unknown. In each case the answer is declined, in words.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ EXACT = 1e-9  # a network whose residual is rounding needs no samples of the dat
 
 
 class Doubt(NamedTuple):
-    """Why samples of the data do not tell their mean, and what to do; `curable` where a network that is exact needs no samples."""
+    """Why samples of the data do not tell their mean, and what to do; `curable` where a network
+    that is exact needs no samples.
+    """
 
     words: str
     advice: str
@@ -46,7 +49,9 @@ _TAME = "Shorten the horizon, scatter less, or bound the data."
 
 
 class Met(NamedTuple):
-    """What paths from points (t, x) meet: u0 at their ends and its weight, F on their way and its weight (None where there is no source)."""
+    """What paths from points (t, x) meet: u0 at their ends and its weight, F on their way and its
+    weight (None where there is no source).
+    """
 
     initial: np.ndarray
     weight: Any
@@ -91,7 +96,9 @@ def _source(f: Function, t: Array, x: Array) -> Array:
 
 
 def unmet(problem: Problem, met: Met, rare: float = _RARE) -> Doubt | None:
-    """Words where the data are the same on all paths, or on all but a share of them, and cannot be shown to be constant."""
+    """Words where the data are the same on all paths, or on all but a share of them, and cannot be
+    shown to be constant.
+    """
     parts = [met.initial, *([] if met.source is None else [met.source])]
     usual = [_commonest(values) for values in parts]
     apart = np.any([values != value for values, value in zip(parts, usual, strict=True)], axis=0)
@@ -119,7 +126,9 @@ def _commonest(values: np.ndarray) -> float:
 
 
 def shown_constant(problem: Problem) -> bool:
-    """Whether the data are constants by the programs that compute them, so that there is nothing to meet."""
+    """Whether the data are constants by the programs that compute them, so that there is nothing to
+    meet.
+    """
     number, point = jax.ShapeDtypeStruct((), jnp.float64), jax.ShapeDtypeStruct((problem.dim,), jnp.float64)
     start = constant(problem.initial, point)
     if start is None:
@@ -130,7 +139,9 @@ def shown_constant(problem: Problem) -> bool:
 
 
 def grows(problem: Problem, met: Met, by_samples: bool, rng: np.random.Generator, shop: Workshop) -> Doubt | None:
-    """Words where the data grow so fast along paths that a few samples carry the mean; `by_samples` where the answer comes from samples of the data."""
+    """Words where the data grow so fast along paths that a few samples carry the mean; `by_samples`
+    where the answer comes from samples of the data.
+    """
     sizes = {problem.given: np.abs(met.weight * met.initial)}
     if met.source is not None and problem.nonlinear is None:
         sizes["source"] = np.abs(met.inside * met.source)
@@ -151,7 +162,9 @@ def grows(problem: Problem, met: Met, by_samples: bool, rng: np.random.Generator
 
 
 def _carried(size: np.ndarray) -> tuple[float, int]:
-    """The share of the mean that one sample carries, and of how many: of all, or of an eighth of them, as the median of eight says."""
+    """The share of the mean that one sample carries, and of how many: of all, or of an eighth of
+    them, as the median of eight says.
+    """
 
     def share(some: np.ndarray) -> float:
         total = float(np.sum(some))
@@ -162,7 +175,9 @@ def _carried(size: np.ndarray) -> tuple[float, int]:
 
 
 def tail(size: np.ndarray) -> tuple[float, float]:
-    """Hill's estimate of the index of a tail from its largest samples, and its relative standard error; infinite where there are too few."""
+    """Hill's estimate of the index of a tail from its largest samples, and its relative standard
+    error; infinite where there are too few.
+    """
     k = min(int(_TOP * len(size)), int(_OF_THOSE * np.count_nonzero(size)))
     if k < _FEWEST or not np.all(np.isfinite(size)):
         return np.inf, 0.0

@@ -249,7 +249,9 @@ def constant(function: Callable[..., Any], *args: Any) -> np.ndarray | None:
 
 
 def _known(jaxpr: Any, constants: list[Any], args: list[Any]) -> list[Any]:
-    """What a program returns, None for what depends on an unknown argument; zero times anything is zero."""
+    """What a program returns, None for what depends on an unknown argument; zero times anything is
+    zero.
+    """
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*constants, *args], strict=True))
 
     def read(v: Any) -> Any:

@@ -65,7 +65,9 @@ LOW = (
 
 
 def is_rounded(value: Any) -> bool:
-    """Whether numbers have been rounded to float32 or less: they are such numbers, and not whole ones or short fractions."""
+    """Whether numbers have been rounded to float32 or less: they are such numbers, and not whole
+    ones or short fractions.
+    """
     array = np.asarray(value)
     if array.size == 0 or not jnp.issubdtype(array.dtype, jnp.inexact):
         return False

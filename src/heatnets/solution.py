@@ -33,6 +33,23 @@ from heatnets.tiles import Progress, Workshop, contract, evaluate, workshop
 UNSOLVED = 0.1  # a relative error above which a solve is said to be none
 
 
+def is_solved(stats: Mapping[str, Any]) -> bool | None:
+    """`Solution.solved`, from its `stats`."""
+    if why_unsolved(stats):
+        return False
+    return None if stats["estimated_error"] is None else bool(stats["estimated_error"] <= UNSOLVED)
+
+
+def why_unsolved(stats: Mapping[str, Any]) -> str:
+    """The words that begin with "not solved", where a solve ended so; else none."""
+    said = next((text for text in stats["warnings"] if text.startswith("not solved")), "")
+    error = stats["estimated_error"]
+    if said or error is None or error <= UNSOLVED:
+        return said
+    estimated = f"is estimated at {error:.2g}" if np.isfinite(error) else "could not be estimated"
+    return f"not solved: the error {estimated}."
+
+
 class Seen(NamedTuple):
     """Points (t, x) of the user's, where the plain problem has them (s, y), and what turns its values, slopes and residuals into the user's."""
 
@@ -95,11 +112,10 @@ class Solution:
 
     @property
     def solved(self) -> bool | None:
-        """Whether the estimated error is at most a tenth; False too where it is not known, or a warning says "not solved"; None where it was not judged, as the size was given."""
-        error = self.stats["estimated_error"]
-        if any(text.startswith("not solved") for text in self.stats["warnings"]):
-            return False
-        return None if error is None else bool(error <= UNSOLVED)
+        """Whether the estimated error is at most a tenth; False too where it is not known, or a
+        warning says "not solved"; None where it was not judged, as the size was given.
+        """
+        return is_solved(self.stats)
 
     def of(self, problem: Problem) -> Solution:
         """This solution of `problem.plain` as one of the problem itself, in the user's times, places and values."""

@@ -13,7 +13,7 @@ from heatnets.curves import size_of
 from heatnets.errors import HeatnetsError
 from heatnets.function import place
 from heatnets.report import Group, Picture, Section, Table, number, seconds
-from heatnets.solution import Solution
+from heatnets.solution import Solution, why_unsolved
 
 _CAPTIONS = {
     "slices": "u along coordinate axes and random lines through the middle of the region, and what is known of its error.",
@@ -66,7 +66,10 @@ def _answer(solution: Solution, certificates: list[tuple[float, np.ndarray, Cert
     estimate, size = stats["estimated_error"], size_of(solution)
     end = "0" if solution.problem.backward else "T"
     where = f"at the point, t = {end}" if region.single else "root mean square over the region and all times"
-    if estimate is None:
+    good = solution.solved is not False
+    if not good:
+        said = [f"N{why_unsolved(stats)[1:]} No value of the network is shown."]
+    elif estimate is None:
         said = [
             "No estimate of its error was made, as the solve was of a fixed size. Rows held out of the fit are missed by "
             f"{number(stats['residual_held_out'])} of their size; u.error() and u.certify(t, x) say more."
@@ -84,11 +87,13 @@ def _answer(solution: Solution, certificates: list[tuple[float, np.ndarray, Cert
         return Section("answer", "The answer", said, [], [])
     rows, verdicts = [], []
     for i, (t, x, sure) in enumerate(certificates, 1):
-        value, half, good = float(sure.value), float(sure.halfwidth), bool(sure.certified)
-        network, low, high = (rounded(float(v), half) for v in (sure.network, sure.low, sure.high))
-        interval = [number(half), f"{low} to {high}"] if good else ["–", "not certified"]
-        rows.append([str(i), f"{t:g}", place([np.atleast_1d(x)]).removeprefix("x = "), network, rounded(value, half), *interval])
-        verdict = "; ".join(filter(None, ["certified" if good else "not certified", sure.says_outside(), *sure.reasons]))
+        half, certified = float(sure.halfwidth), bool(sure.certified)
+        network, value, low, high = (rounded(float(v), half) for v in (sure.network, sure.value, sure.low, sure.high))
+        shown = [network if good else "–", value if good or certified else "–"]
+        interval = [number(half), f"{low} to {high}"] if certified else ["–", "not certified"]
+        rows.append([str(i), f"{t:g}", place([np.atleast_1d(x)]).removeprefix("x = "), *shown, *interval])
+        told = ["certified" if certified else "not certified", sure.says_outside() if good else "", *sure.reasons]
+        verdict = "; ".join(filter(None, told))
         verdicts.append([str(i), f"{100 * sure.confidence:g} %, {int(sure.samples)} samples, {sure.method}", verdict])
     said.append(
         "True values at points, each with an interval that holds it as often as its confidence says, "
@@ -103,6 +108,9 @@ def _pictures(solution: Solution) -> Section:
     """Every picture that can be drawn, and in words why one cannot."""
     shown, missing = [], []
     for kind, caption in _CAPTIONS.items():
+        if solution.solved is False and kind in ("slices", "evolution"):
+            missing.append(f"No picture of {kind}: not solved.")
+            continue
         try:
             shown.append(Picture(plots.KINDS[kind](solution), caption))
         except HeatnetsError as error:

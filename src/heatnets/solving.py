@@ -162,7 +162,9 @@ def _declined(doubt: Doubt) -> str:
 
 
 def _judged(solution: Solution, doubt: Doubt | None, asked: bool, notes: Notes) -> Solution:
-    """A solution with an error that nobody knows, where there is a doubt that it does not dispel; `asked` for a tolerance."""
+    """A solution with an error that nobody knows, where there is a doubt that it does not dispel;
+    `asked` for a tolerance.
+    """
     stats = dict(solution.stats)
     error = stats["residual_held_out"] if stats["estimated_error"] is None else stats["estimated_error"]
     if doubt is None or (doubt.curable and error <= encounters.EXACT):

@@ -11,7 +11,7 @@ import typer
 
 from heatnets import __version__
 from heatnets.cli import screen
-from heatnets.errors import InputError
+from heatnets.errors import InputError, NumericalError
 
 
 def demo(
@@ -26,12 +26,15 @@ def demo(
     console = screen.console(as_json)
     console.print(f"u_t = Δu + F(t, x) in {dim} dimensions, u(t, x) = (t + e^-t) Σ sin(2 x_i) / √d known, 0 <= t <= 0.5")
     import heatnets as hn
+    from heatnets.solution import why_unsolved
 
     problem = hn.problems.get("oscillating", dim=dim)
     start = time.perf_counter()
     with screen.Bars(console) as progress:
         u = hn.solve(problem, seed=seed, progress=progress)
     seconds = time.perf_counter() - start
+    if u.solved is False:
+        raise NumericalError(why_unsolved(u.stats))
     features, rows = u.stats["features"], u.stats["rows"]
     t, x = hn.random_points(problem, 1000, seed)
     exact = hn.exact_values(problem, t, x)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heatnets.cli import points, screen
-from heatnets.errors import FileError, InputError, nearest
+from heatnets.errors import FileError, InputError, NumericalError, nearest
 
 if TYPE_CHECKING:
     from heatnets.solution import Solution
+
+_VALUES = ("slices", "line", "evolution")  # pictures of u
 
 Result = Annotated[Path, typer.Argument(help="A file that `heatnets solve` or `solution.save` wrote.", show_default=False)]
 Stated = Annotated[
@@ -50,20 +53,23 @@ def evaluate(
     notes = points.flags(u.problem, t, x)
     here = np.array([not note.startswith("no value") for note in notes])
     columns: dict[str, Any] = {"row": np.arange(1, len(t) + 1), "t": t, "value": np.full(len(t), np.nan)}
+    solved = u.solved is not False
     if np.any(here):
-        columns["value"][here] = u(t[here], x[here])
+        columns["value"][here] = u(t[here], x[here]) if solved else np.nan
         if certify:
             sure = u.certify(t[here], x[here])
             for name in ("value", "low", "high"):
                 columns[f"certified_{name}" if name == "value" else name] = np.full(len(t), np.nan)
-                columns[f"certified_{name}" if name == "value" else name][here] = getattr(sure, name)
+                shown = np.where(sure.certified | solved, getattr(sure, name), np.nan)
+                columns[f"certified_{name}" if name == "value" else name][here] = shown
             columns["certified"] = np.zeros(len(t), bool)
             columns["certified"][here] = sure.certified
             for k, (i, reasons) in enumerate(zip(np.flatnonzero(here), sure.reasons, strict=True)):
-                notes[i] = "; ".join(filter(None, (notes[i], *reasons, sure.says_outside(k))))
+                notes[i] = "; ".join(filter(None, (notes[i], *reasons, sure.says_outside(k) if solved else "")))
         if gradient:
             columns["gradient"] = np.full(x.shape, np.nan)
-            columns["gradient"][here] = u.gradient(t[here], x[here])
+            columns["gradient"][here] = u.gradient(t[here], x[here]) if solved else np.nan
+    notes = notes if solved else ["; ".join(filter(None, ("not solved: no value of the network", note))) for note in notes]
     columns["note"] = notes
     if out is None:
         print(points.as_csv(columns), end="")
@@ -72,6 +78,15 @@ def evaluate(
         screen.console(as_json=True).print(
             f"{len(t)} values: {out}" + (f", {sum(map(bool, notes))} with a note" if any(notes) else "")
         )
+    _end(result, u.stats)
+
+
+def _end(result: Path, stats: Any) -> None:
+    """Exit code 3 where the solve ended as not solved, whatever was shown of it."""
+    from heatnets.solution import why_unsolved
+
+    if words := why_unsolved(stats):
+        raise NumericalError(f"{result}: {words}")
 
 
 def info(
@@ -85,13 +100,18 @@ def info(
         _tell(result, told, as_json)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
         raise FileError(f"{result} is no complete result ({type(error).__name__}: {error}).") from None
+    _end(result, told["stats"])
 
 
 def _tell(result: Path, told: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps({name: value for name, value in told.items() if name not in ("fingerprint", "parts")}))
-        return
+    from heatnets.solution import is_solved
+
     s, origin = told["stats"], told["origin"]
+    solved = is_solved(s)
+    if as_json:
+        kept = {name: value for name, value in told.items() if name not in ("fingerprint", "parts")}
+        print(json.dumps(screen.finite({**kept, "solved": solved})))
+        return
     console = screen.console()
     source = (
         "Python functions (give the problem again to evaluate)"
@@ -103,13 +123,18 @@ def _tell(result: Path, told: dict[str, Any], as_json: bool) -> None:
     error = s["estimated_error"]
     shown = {
         "problem": told["problem"], "stated as": source, "features": f"{s['features'][0]} + {s['features'][1]}, directions {s['design']}",
-        "rows": s["rows"][0], "estimated error": "not estimated" if error is None else f"{error:.1e}", "tolerance met": s["tolerance_met"], "stopped": s["stopped"],
+        "rows": s["rows"][0], "estimated error": _estimate(error, solved), "tolerance met": s["tolerance_met"], "stopped": s["stopped"],
         "seconds": f"{sum(s['seconds'].values()):.1f} on {s['device']}", "seed": s["seed"], "made with": f"heatnets {told['heatnets']}, jax {told['jax']}",
         "warnings": s["warnings"] or "none", "bytes": result.stat().st_size,
     }  # fmt: skip
     console.print(screen.facts({name: value for name, value in shown.items() if value is not None}))
     if origin and "toml" in origin:
         console.print("\n" + screen.plain(origin["toml"].rstrip()))
+
+
+def _estimate(error: float | None, solved: bool | None) -> str:
+    known = "not estimated" if error is None else f"{error:.1e}" if math.isfinite(error) else "not known"
+    return f"{known}: NOT SOLVED" if solved is False else known
 
 
 def plot(
@@ -136,10 +161,13 @@ def plot(
             Path(f"{result.stem}-{name}.png") if out is None else out.with_stem(f"{out.stem}-{name}") if kind == "all" else out
         )
         try:
+            if u.solved is False and name in _VALUES:
+                raise NumericalError("not solved: no value of the network is drawn; --kind history shows its growth.")
             figure = plots.KINDS[name](u)
-        except InputError as error:
+        except (InputError, NumericalError) as error:
             if kind != "all":
                 raise
             console.print(f"{name}: {error}", soft_wrap=True)
             continue
         console.print(str(plots.save(figure, place, dark=dark)))
+    _end(result, u.stats)

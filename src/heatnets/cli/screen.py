@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Mapping
@@ -27,6 +28,15 @@ def facts(told: Mapping[str, Any]) -> Table:
     for name, text in told.items():
         table.add_row(Text(name), Text(plain(", ".join(map(str, text)) if isinstance(text, list | tuple) else str(text))))
     return table
+
+
+def finite(value: Any) -> Any:
+    """With null for numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {name: finite(v) for name, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def plain(text: str) -> str:

@@ -52,6 +52,7 @@ def solve(
     import heatnets as hn
     from heatnets import archives
     from heatnets.problem_files import check_options, size_in_bytes
+    from heatnets.solution import why_unsolved
     from heatnets.tiles import workshop
 
     statement = hn.read(file)
@@ -98,7 +99,7 @@ def solve(
                     failed.append(f"no certificate at t = {w.t:g}: {error}")
     _show(console, u, took, certificates, target)
     if values is not None:
-        points.save(values, _columns(statement, certificates))
+        points.save(values, _columns(statement, certificates, u.solved is not False))
         console.print(f"values: {values}")
     if report is not None:
         from heatnets import solved
@@ -111,22 +112,15 @@ def solve(
         storage.write(report, page)
         console.print(f"report: {report}")
     if as_json:
-        print(json.dumps(_finite(_words(u, took, certificates, target, report))))
+        print(json.dumps(screen.finite(_words(u, took, certificates, target, report))))
     if failed:
         raise NumericalError(f"{'; '.join(failed)}. The solution is kept in {target}.")
+    if u.solved is False:
+        raise NumericalError(f"{why_unsolved(u.stats)} What was found is kept in {target}; its values are none of u.")
     if u.stats["tolerance_met"] is False:
         raise NumericalError(
             f"the tolerance was not met: the error is estimated at {u.stats['estimated_error']:.2g}. What was found is in {target}."
         )
-
-
-def _finite(value: Any) -> Any:
-    """With null for numbers that JSON does not have."""
-    if isinstance(value, dict):
-        return {name: _finite(v) for name, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _asked(at: Path | None, statement: Statement) -> list[Wanted]:
@@ -144,6 +138,7 @@ def _show(console: Any, u: Solution, took: float, certificates: list[tuple[Wante
     from heatnets.function import place
 
     s = u.stats
+    good = u.solved is not False
     compiled, where = s["seconds"]["compile"], "at the point" if u.problem.region.single else "over the region"
     told = {
         "size": f"{s['features'][0]} + {s['features'][1]} features (initial condition + source), {s['rows'][0]} rows, degree {s['time_degree']} in time",
@@ -152,6 +147,12 @@ def _show(console: Any, u: Solution, took: float, certificates: list[tuple[Wante
         "stopped": s["stopped"] or "the size was given",
         "estimated error": "none for a size that was given: u.error()" if s["estimated_error"] is None else f"{s['estimated_error']:.1e} (relative, root mean square {where}, by judges that had no part in the choice)",
     }  # fmt: skip
+    if not good:
+        told = {
+            "solved": "NOT SOLVED: no value of the network is shown",
+            **told,
+            "estimated error": _estimate(s["estimated_error"]),
+        }
     if s["tolerance_met"] is not None:
         told["tolerance"] = "met" if s["tolerance_met"] else "NOT met"
     for number, (wanted, sure) in enumerate(certificates, 1):
@@ -159,9 +160,18 @@ def _show(console: Any, u: Solution, took: float, certificates: list[tuple[Wante
         name = (
             f"point {number}, {place([wanted.t, wanted.x])}" if len(certificates) > 1 else f"u at {place([wanted.t, wanted.x])}"
         )
-        told[name] = f"{sure}{f'; {flag}' if flag else ''}"
+        told[name] = f"{sure.words(good)}{f'; {flag}' if flag else ''}"
     told["result"] = str(target)
     console.print(screen.facts(told))
+
+
+def _estimate(error: float | None) -> str:
+    return "not known" if error is None or not math.isfinite(error) else f"{error:.1e}"
+
+
+def _kept(sure: Certificate, solved: bool) -> bool:
+    """Whether the value may be shown: it is certified, or rests on a network that solves something."""
+    return solved or bool(sure.certified)
 
 
 def _one(wanted: Wanted) -> tuple[Any, Any]:
@@ -170,15 +180,19 @@ def _one(wanted: Wanted) -> tuple[Any, Any]:
     return np.array([wanted.t]), wanted.x[None]
 
 
-def _columns(statement: Statement, certificates: list[tuple[Wanted, Certificate]]) -> dict[str, Any]:
+def _columns(statement: Statement, certificates: list[tuple[Wanted, Certificate]], solved: bool = True) -> dict[str, Any]:
     import numpy as np
 
     numbers = {
-        name: np.array([float(getattr(c, name)) for _, c in certificates]) for name in ("value", "low", "high", "halfwidth")
+        name: np.array([float(getattr(c, name)) if _kept(c, solved) else np.nan for _, c in certificates])
+        for name in ("value", "low", "high", "halfwidth")
     }
     t, x = np.array([w.t for w, _ in certificates]), np.array([w.x for w, _ in certificates]).reshape(len(certificates), -1)
     notes = points.flags(statement.problem, t, x) if certificates else []
-    told = [(*c.reasons, c.says_outside(), note) for (_, c), note in zip(certificates, notes, strict=True)]
+    told = [
+        (*c.reasons, c.says_outside() if solved else "the network is not solved", note)
+        for (_, c), note in zip(certificates, notes, strict=True)
+    ]
     reasons = ["; ".join(filter(None, words)) for words in told]
     return {"t": t, "x": x, **numbers, "certified": [bool(c.certified) for _, c in certificates], "note": reasons}
 
@@ -187,9 +201,14 @@ def _words(
     u: Solution, took: float, certificates: list[tuple[Wanted, Certificate]], target: Path, report: Path | None
 ) -> dict[str, Any]:
     s = u.stats
+    good = u.solved is not False
+
+    def shown(c: Certificate, name: str, there: bool) -> float | None:
+        return float(getattr(c, name)) if there else None
+
     told = [
-        {"t": w.t, "x": w.x.tolist(), "value": float(c.value), "low": float(c.low), "high": float(c.high), "halfwidth": float(c.halfwidth), "certified": bool(c.certified), "network": float(c.network), "outside": bool(c.outside),
-         "confidence": c.confidence, "samples": int(c.samples), "reasons": list(c.reasons), "note": points.flags(u.problem, *_one(w))[0]}
+        {"t": w.t, "x": w.x.tolist(), **{name: shown(c, name, _kept(c, good)) for name in ("value", "low", "high", "halfwidth")}, "certified": bool(c.certified),
+         "network": shown(c, "network", good), "outside": bool(c.outside) if good else None, "confidence": c.confidence, "samples": int(c.samples), "reasons": list(c.reasons), "note": points.flags(u.problem, *_one(w))[0]}
         for w, c in certificates
     ]  # fmt: skip
     names = (
@@ -208,6 +227,7 @@ def _words(
         "result": str(target),
         "dim": u.problem.dim,
         "seconds": took,
+        "solved": u.solved,
         **{name: s[name] for name in names},
         "certificates": told,
         "report": report and str(report),
