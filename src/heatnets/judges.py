@@ -222,7 +222,9 @@ class FinalCheck:
             "residual_samples": samples.size, "largest_residual": float(largest) / scale, "amplification": found.amplification, "maximum_principle": found.excess,
             "doubts": doubts, "reasons": reasons,
         }  # fmt: skip
-        return Verdict(error, max(bound, error), doubts, reasons, found.residual, heavy and error > CURABLE * found.error, facts)
+        return Verdict(
+            error, max(bound, error), doubts, reasons, found.residual, heavy and CURABLE * found.error < error < UNSOLVED, facts
+        )
 
     def _source_samples(self) -> tuple[np.ndarray | None, float]:
         """Of a source that depends on u, at the fit: its part of the mild formulation, (P, S); and how much larger a defect of that may be than the error."""
@@ -238,6 +240,7 @@ class FinalCheck:
 CANCELLATION = 1e10  # of the terms of a network: beyond, what is rare may be large
 EXCESS = 2.0  # over the largest data met, which sampled paths underestimate
 RARE = 3.0  # over the number of points: the chance (95 %) of places that none of them met, where the error may be as large as the largest sample
+UNSOLVED = 1.0  # an error that no further samples are wasted on
 CURABLE = 3.0  # times the estimate of the residual form: what more samples may gain
 CONTRADICTION = 2.0  # between the two estimates that is no chance
 

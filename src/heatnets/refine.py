@@ -337,7 +337,7 @@ def _suspicious_points(dictionary: Dictionary, fit: Fit, points: int, stream: st
     if problem.region.single:
         return None
     rng = streams.generator(dictionary.settings.seed, f"{stream}, points")
-    number = int(np.clip(fit.features * fit.rows // (_ENTRIES_PER_CANDIDATE * grain.block), *_CANDIDATES))
+    number = int(np.clip(fit.features * fit.rows // (_ENTRIES_PER_CANDIDATE * grain.block), 4 * points, 16 * points))
     t, x = judged(problem.region, problem.horizon, number // grain.strip * grain.strip, problem.dim, rng)
     total = np.zeros(len(t))
     each = np.sum(np.abs(np.asarray(fit.solved.weights).reshape(fit.degree + 1, -1)), axis=0)
