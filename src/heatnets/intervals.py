@@ -82,6 +82,13 @@ def student(
     return spread * scipy.special.stdtrit(n - 1, 0.5 * (1 + confidence)) + unseen / n * beyond
 
 
+def _unit(size: np.ndarray) -> np.ndarray:
+    return np.where((size > 0) & np.isfinite(size), size, 1.0)
+
+
+_FAR = 1e30  # units: a piece that reaches further gets a unit of its own
+
+
 class Tally:
     """Mean, variance, kurtosis and largest deviation of each component of many vectors, from sums of powers about the first piece's mean."""
 
@@ -92,13 +99,21 @@ class Tally:
     def add(self, piece: np.ndarray) -> None:
         if self.sums is None:
             self.centre, self.sums = piece.mean(axis=0), np.zeros((4, piece.shape[1]))
-            self.unit = np.max(np.abs(piece - self.centre), axis=0)
-            self.unit = np.where((self.unit > 0) & np.isfinite(self.unit), self.unit, 1.0)
-            self.ends = np.zeros((2, piece.shape[1]))
+            self.unit, self.ends = _unit(np.max(np.abs(piece - self.centre), axis=0)), np.zeros((2, piece.shape[1]))
         gap = (piece - self.centre) / self.unit
+        size = np.max(np.abs(gap), axis=0)
+        if np.any(size > _FAR):  # later pieces may be larger by orders of magnitude: their fourth powers must not overflow
+            self._rescale(np.where(size > _FAR, size * self.unit, self.unit))
+            gap = (piece - self.centre) / self.unit
         self.count += len(piece)
         self.sums = self.sums + np.stack([(gap**k).sum(axis=0) for k in (1, 2, 3, 4)])
         self.ends = np.stack([np.minimum(self.ends[0], gap.min(axis=0)), np.maximum(self.ends[1], gap.max(axis=0))])
+
+    def _rescale(self, larger: np.ndarray) -> None:
+        larger = _unit(larger)
+        ratio = self.unit / larger
+        self.sums = self.sums * ratio ** np.arange(1, 5)[:, None]
+        self.ends, self.unit = self.ends * ratio, larger
 
     def _moments(self) -> tuple[np.ndarray, ...]:
         assert self.sums is not None
