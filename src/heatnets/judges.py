@@ -52,6 +52,7 @@ class Assessment(NamedTuple):
     amplification: float  # Σ |w_j φ_j| / |u|: how much the terms of the network cancel
     excess: float  # |ũ| over what the maximum principle allows, where it is largest
     disagreement: float  # from Monte Carlo values, beyond chance
+    high: float  # what Monte Carlo values say the error is below
 
 
 class Judges:
@@ -104,6 +105,7 @@ class Judges:
             root_mean_square(terms) / scale,
             self._excess(weights, columns, degree, rows),
             self._disagreement(value) / scale,
+            self._high(value),
         )
 
     def error(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[float, float, float]:
@@ -114,6 +116,12 @@ class Judges:
     def _disagreement(self, value: np.ndarray) -> float:
         known = self.reference.calls > 0 and self.problem.nonlinear is None
         return self.reference.disagreement(value) if known else 0.0
+
+    def _high(self, value: np.ndarray) -> float:
+        if self.problem.nonlinear is not None or not self.reference.calls:
+            return np.inf
+        known = self.reference.compare(value, 0.98)
+        return np.inf if known.reasons else known.high
 
     def _excess(self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None) -> float:
         """|ũ| / (max |u0| + t max |F|) where it is largest; zero where the source depends on u, so that its maximum is not known."""
@@ -208,12 +216,12 @@ class FinalCheck:
         error, bound, reasons = found.error, sharp.high, tuple[str, ...]()
         if not np.isfinite(bound) or sharp.reasons:
             bound = max(float(largest) / scale, error)
-        if doubts:
+        if doubts:  # what the residual form leaves possible, where all that is wrong with it is that few samples carry it
             rare = error + float(np.sqrt(RARE / len(samples)) * np.max(np.abs(samples))) / scale
-            error, bound = (
-                max(error, min([known.high] * usable + [more] * heavy, default=np.inf)) for more in (rare, float(largest) / scale)
-            )
+            error, bound = (rare, max(float(largest) / scale, rare)) if heavy else (np.inf, np.inf)
             reasons = () if usable or heavy else (*doubts, *known.reasons)
+        if usable:
+            error, bound = min(error, known.high), min(bound, known.high)
         if not certain.reasons and certain.low > CONTRADICTION * slack * error:
             error, bound = known.value, known.high
             doubts = (*doubts, f"Monte Carlo values differ by {known.value:.2g}")

@@ -170,7 +170,8 @@ class Dictionary:
         weights = np.asarray(solved.weights)
         found = self.judges.assess(weights, columns, degree, self.rows)
         trained = root_mean_square(A @ solved.weights - b) / found.size
-        error, score = max(found.error, found.disagreement), max(found.spread, found.disagreement)
+        error = max(min(found.error, found.high), found.disagreement)
+        score = max(found.spread, found.disagreement)
         if not found.excess <= EXCESS:
             score = max(score, found.excess)
         return Fit(len(columns), len(self.rows.points[0]), degree, solved, error, trained, found.residual, score)
