@@ -340,6 +340,13 @@ def test_where_growth_becomes_too_fast():
     assert found.curable
 
 
+def test_a_source_that_is_singular_at_the_start_is_no_growth():
+    stated = short(lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.cos(x[0]) / jnp.sqrt(t))
+    assert [doubt_of(stated, True, seed) for seed in range(3)] == [None] * 3
+    fast = short(lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.exp(x @ x), horizon=0.4)
+    assert "`source` grows too fast" in doubt_of(fast, False).words
+
+
 def test_hills_estimate():
     rng = np.random.default_rng(0)
     for index in (0.5, 1.0, 3.0):

@@ -212,8 +212,9 @@ def _beyond(data: tuple[Walk, Function, bool], t: Array, x: Array, noise: Array)
     walk, f, timed = data
 
     def logarithm(z: Array) -> Array:
-        end = walk.path(t, x, t, walk.shape(z))
-        value = f(jnp.zeros_like(t), end.place) if timed else f(end.place)
+        lag = 0.9 * t if timed else t  # a source may be singular at the start
+        end = walk.path(t, x, lag, walk.shape(z))
+        value = f(t - lag, end.place) if timed else f(end.place)
         return jnp.log(jnp.abs(value)) + jnp.log(end.weight)
 
     unit = noise / jnp.linalg.norm(noise)
