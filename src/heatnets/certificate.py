@@ -193,6 +193,7 @@ class Asked(NamedTuple):
     unit: np.ndarray | float = 1.0
     fuzz: np.ndarray | None = None
     marks: list[streams.Mark] | None = None  # of the points: their streams do not depend on the others asked for
+    rare: float = 0.0  # an error, in the user's units, that some path is known to meet and samples may miss
 
     def rng(self, stream: str, i: int) -> np.random.Generator:
         """The stream of point i."""
@@ -225,6 +226,7 @@ def certify(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: A
         return martingale_form(problem, u, t[points], x[points], pairs, rngs, int(steps[points[0]]))
 
     spread, least = np.zeros(len(t)), np.zeros(len(t))
+    rare = asked.rare / np.broadcast_to(np.abs(unit), t.shape)
     kept: dict[int, list[np.ndarray]] = {int(i): [] for i in later}
     added: dict[int, float] = {int(i): 0.0 for i in later}
     steps_of: dict[int, list[np.ndarray]] = {int(i): [] for i in later}  # what halving the steps changes
@@ -248,7 +250,7 @@ def certify(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: A
                 steps_of[i].append(change)
         tell(len(open_), len(open_))
         for i in open_:
-            found = interval(np.concatenate(kept[int(i)])[None], confidence, least=0.5 * spread[i])
+            found = interval(np.concatenate(kept[int(i)])[None], confidence, least=max(0.5 * spread[i], rare[i]))
             mean[i], reasons[i] = found.mean[0], found.reasons[0]
             spent[i] = 2 * sum(map(len, kept[int(i)]))
             if found.half[0] < rounding[i] and np.isfinite(found.half[0]):
@@ -390,12 +392,13 @@ def region_error(
     seed: int,
     smooth: bool,
     mark: streams.Mark = (),
+    rare: bool = False,
     reference: Callable[[np.ndarray, np.ndarray], ReferenceValues] | None = None,
 ) -> RegionError:
     """The debiased mean square of corrections at random points of (0, T] x region (of t = T for a `Point`).
 
-    Where few residuals carry it there are four times as many. Where that does not help, or where Monte Carlo values contradict it, those decide:
-    `reference` makes them, from points.
+    Where few residuals carry it there are four times as many. Where that does not help, where residuals are known to be large in rare places, or where
+    Monte Carlo values contradict it, those decide: `reference` makes them, from points.
     """
     rng = streams.generator(seed, "region error", mark)
     rng.random(points)
@@ -423,8 +426,8 @@ def region_error(
         corrections = np.concatenate([corrections, drawn.corrections], axis=1)
         rounding = (1 - share) * rounding + share * (EPS * terms + drawn.rounding + allowance(drawn.steps.mean(axis=1)))
         found = relative(factor[:, None] * corrections, factor * value, factor * rounding, confidence)
-        heavy = not tail_weight(factor[:, None] * corrections) <= HEAVY and found.high > EXACT
-        if not heavy:
+        heavy = (rare or not tail_weight(factor[:, None] * corrections) <= HEAVY) and found.high > EXACT
+        if not heavy or rare:
             break
     top = problem.horizon * largest.met + (abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0)
     top *= float(np.max(factor))
@@ -432,7 +435,12 @@ def region_error(
     reasons, method = (*found.reasons, *jumps(problem)), "residual"
     values = None if reference is None else reference(t, x)
     if heavy:
-        reasons = (*reasons, f"heavy tails: one of {corrections.size} sample pairs carries the estimate")
+        few = (
+            "the solve met residuals that few samples do"
+            if rare
+            else f"one of {corrections.size} sample pairs carries the estimate"
+        )
+        reasons = (*reasons, f"heavy tails: {few}")
     if values is not None:
         known, certain = (values.compare(factor * value, level) for level in (confidence, _CERTAIN))
         contradicted = not certain.reasons and certain.low > found.high

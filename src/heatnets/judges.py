@@ -226,7 +226,7 @@ class FinalCheck:
             error, bound = known.value, known.high
             doubts = (*doubts, f"Monte Carlo values differ by {known.value:.2g}")
         facts = {
-            **reference.facts(known), "residual_form": found.error, "tails": found.tails,
+            **reference.facts(known), "size": float(scale), "residual_form": found.error, "tails": found.tails,
             "residual_samples": samples.size, "largest_residual": float(largest) / scale, "amplification": found.amplification, "maximum_principle": found.excess,
             "doubts": doubts, "reasons": reasons,
         }  # fmt: skip

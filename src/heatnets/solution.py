@@ -23,6 +23,7 @@ from heatnets.explain import Explanation, explain
 from heatnets.features import Feature, KernelSource, MovedSource, packed
 from heatnets.function import place
 from heatnets.identity import fingerprint, mark
+from heatnets.intervals import HEAVY
 from heatnets.operators import Equation, equation, on_device
 from heatnets.precision import EPS, in_double
 from heatnets.problem import Problem
@@ -284,7 +285,8 @@ class Solution:
             )
         fuzz = self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None
         marks = streams.marks(self._mark, seen.t, seen.x)
-        asked = Asked(samples, level, seed, wanted, smooth, self._teller(progress), unit, fuzz, marks)
+        rare = 0.0 if weighted else self._rare
+        asked = Asked(samples, level, seed, wanted, smooth, self._teller(progress), unit, fuzz, marks, rare)
         with jax.default_device(self._shop.device):
             found = how(self._linear, self.network(), seen.s, seen.y, asked)
             if self._plain.nonlinear is not None:
@@ -326,7 +328,7 @@ class Solution:
         samples = count("samples", samples, 4, "They come in pairs, and two independent ones are multiplied.")
         found = certificate.region_error(
             self._linear, self.network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
-            seed=streams.check_seed(seed), smooth=self._smooth, mark=self._mark, reference=None if self._plain.nonlinear is not None else partial(self._reference, seed),
+            seed=streams.check_seed(seed), smooth=self._smooth, mark=self._mark, rare=self._rare > 0, reference=None if self._plain.nonlinear is not None else partial(self._reference, seed),
         )  # fmt: skip
         with jax.default_device(self._shop.device):
             rng = streams.generator(seed, "region encounters", self._mark)
@@ -335,6 +337,12 @@ class Solution:
         if doubt is None or (doubt.curable and found.high <= encounters.EXACT):
             return found
         return replace(found, certified=False, reasons=(doubt.words, *found.reasons))
+
+    @property
+    def _rare(self) -> float:
+        """T times the largest residual that the solve's final check met, where few of its samples met such: an error that others may miss. Else zero."""
+        check = self.stats.get("check") or {}
+        return check["largest_residual"] * check["size"] if check.get("tails", 0.0) > HEAVY else 0.0
 
     def _reference(self, seed: int, s: np.ndarray, y: np.ndarray) -> ReferenceValues:
         """Monte Carlo values at points of the canonical problem, at a small part of the cost of the network's residuals there."""
