@@ -349,8 +349,9 @@ def test_a_network_that_is_no_solution_is_not_certified():
     wrong._plain, wrong._blocks = far.plain, [(block, 30 * w) for block, w in u._blocks]  # thirty times a solution is none
     wrong.__dict__.pop("_tangent_data", None)
     wrong.__dict__.pop("_linear", None)
-    found = wrong.certify(1.0, np.zeros(4), samples=256)
-    assert not found.certified
+    for seed in (9, 3, 0):  # all three were certified before the error found was squared, too
+        found = wrong.certify(1.0, np.zeros(4), samples=256, seed=seed)
+        assert not found.certified
     assert (
         "linear equation" in " ".join(found.reasons)
         or "disagree" in " ".join(found.reasons)

@@ -46,18 +46,41 @@ class Remainder(NamedTuple):
 
 
 def remainder(
-    problem: Problem, slopes: bool, u: Network, bends: Bends, t: np.ndarray, x: np.ndarray, smooth: bool, rng: Rng
+    problem: Problem,
+    slopes: bool,
+    u: Network,
+    bends: Bends,
+    t: np.ndarray,
+    x: np.ndarray,
+    smooth: bool,
+    rng: Rng,
+    errors: np.ndarray,
 ) -> Remainder:
-    """For the tangent's problem at a network, at points with t >= 0; `slopes` where f depends on ∇u."""
+    """For the tangent's problem at a network, at points with t >= 0; `slopes` where f depends on ∇u.
+
+    `errors` are those that the tangent's equation was found to have there: no less is squared.
+    """
     bounds, reasons = np.zeros(len(t)), []
     for i, (time, place) in enumerate(zip(t, x, strict=True)):
-        bounds[i], why = _at(problem, slopes, u, bends, float(time), place, smooth, partial(rng, i=i)) if time > 0 else (0.0, ())
+        why: tuple[str, ...] = ()
+        if time > 0:
+            own = partial(rng, i=i)
+            error = abs(float(errors[i]))
+            bounds[i], why = _at(problem, slopes, u, bends, float(time), place, smooth, own, error)
         reasons.append(why)
     return Remainder(bounds, reasons)
 
 
 def _at(
-    problem: Problem, slopes: bool, u: Network, bends: Bends, t: float, x: np.ndarray, smooth: bool, own: Rng
+    problem: Problem,
+    slopes: bool,
+    u: Network,
+    bends: Bends,
+    t: float,
+    x: np.ndarray,
+    smooth: bool,
+    own: Rng,
+    error: float,
 ) -> tuple[float, tuple[str, ...]]:
     if slopes and not smooth:
         return 0.0, ("the square of the slope's error is not bounded where data have kinks or jumps",)
@@ -66,18 +89,19 @@ def _at(
     rng = own("remainder")
     n, dim, walk = _SAMPLES, problem.dim, problem.walk
     start = np.full(n, t)
-    s = t * (1 - rng.random(n))
+    r, density = time_fractions(rng, n)  # many near both ends: where f_u is very negative only the shortest ways count
+    s = t * r
     there = walk.go(start, np.broadcast_to(x, (n, dim)), start - s, walk.draw(rng, (n,), dim))
     inside = _samples(problem, u, s, there.place, smooth, rng, own, "remainder")
     whole = _samples(problem, u, start, np.broadcast_to(x, (n, dim)), smooth, rng, own, "remainder whole") if slopes else inside
-    size = max(rms(inside), rms(whole))
+    size = max(rms(inside), rms(whole), error)
     if not np.isfinite(size):
         return np.inf, ("samples of the error's square are not finite",)
     if size == 0:
         return 0.0, ()
     bent = bends(s, there.place, np.full(n, size), start)  # Λ size²
     weight = np.broadcast_to(np.asarray(there.weight), (n,))
-    value = weight * bent * (inside / size) ** 2
+    value = weight * bent * np.maximum(np.abs(inside), error) ** 2 / size**2 / density
     bound = 0.5 * t * (value.mean() + 2 * value.std(ddof=1) / np.sqrt(n))
     if slopes:
         bound += 0.5 * t * float(np.max(bent)) * (rms(whole) / size) ** 2 / min(1.0, float(np.min(weight)))

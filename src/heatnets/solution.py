@@ -291,7 +291,15 @@ class Solution:
             found = how(self._linear, self.network(), seen.s, seen.y, asked)
             if self._plain.nonlinear is not None:
                 left = remainder(
-                    self._linear, self._plain.nonlinear.slopes, self.network(), self._bends, seen.s, seen.y, smooth, asked.rng
+                    self._linear,
+                    self._plain.nonlinear.slopes,
+                    self.network(),
+                    self._bends,
+                    seen.s,
+                    seen.y,
+                    smooth,
+                    asked.rng,
+                    found.error / unit,
                 )
                 found = found.allowing(unit * left.bound, left.reasons, wanted)
             found = found.doubting([self._doubts(s, y, asked, i) for i, (s, y) in enumerate(zip(seen.s, seen.y, strict=True))])

@@ -172,6 +172,8 @@ def _judged(solution: Solution, doubt: Doubt | None, asked: bool, notes: Notes) 
         return solution
     notes.warn(_declined(doubt), 5)
     told = dict.fromkeys((*stats["warnings"], *notes.texts))
+    if stats["stopped"] is not None and not doubt.curable:
+        stats["stopped"] = "the data were declined: one round was made"
     met = False if asked else None
     solution.stats = MappingProxyType({**stats, "estimated_error": math.inf, "tolerance_met": met, "warnings": tuple(told)})
     return solution
