@@ -309,3 +309,32 @@ def test_what_cannot_be_estimated_is_declined():
         )  # fmt: skip
     assert str(said[0].message).startswith("not solved: the error cannot be estimated (one residual carries the estimate)")
     assert u.stats["estimated_error"] == np.inf
+
+
+def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
+    """A perfect guess of the importance makes weighted squares alike: their own spread says nothing of what the pool happened to hold."""
+    rng, held, bare = np.random.default_rng(1), 0, 0
+    for _ in range(200):
+        error = np.exp(0.7 * rng.standard_normal(1024))
+        chosen = error_equation.important_points(np.arange(1024.0), np.zeros((1024, 1)), error, 256, rng)
+        e = error[chosen.t.astype(int)]
+        pool = error_equation.Pool(chosen.weight, chosen.pool)
+        samples = np.sqrt(chosen.weight)[:, None] * (e[:, None] + 0.1 * rng.standard_normal((256, 2)))
+        values = 100 * np.sqrt(chosen.weight)
+        truth = np.exp(0.7**2) / 100
+        held += intervals.relative(samples, values, np.zeros(256), 0.98, pool).high > truth
+        bare += intervals.relative(samples, values, np.zeros(256), 0.98).high > truth
+    assert held >= 190
+    assert bare < held - 10
+
+
+def test_a_perfect_fit_is_not_accused_by_the_maximum_principle():
+    """In high dimension rows near the centre see values that no path from 64 random points of the region does."""
+    problem = hn.Problem(dim=10, horizon=0.1, initial=lambda x: jnp.exp(-x @ x / 2), region=hn.Box(-2.0, 2.0))
+    dictionary = refine.Dictionary(problem, growth(problem), equation(problem, 0)[0], workshop(), refine.Grain())
+    dictionary.grow([d.name for d in dictionary.designs], "round 0")
+    dictionary.extend_reference()
+    columns = np.arange(len(dictionary.kind))
+    fit = dictionary.solve(columns, 3)
+    found = dictionary.judges.assess(np.asarray(fit.solved.weights), columns, 3, dictionary.rows)
+    assert found.excess < 1.2

@@ -104,16 +104,32 @@ def unmet(problem: Problem, met: Met, rare: float = _RARE) -> Doubt | None:
     apart = np.any([values != value for values, value in zip(parts, usual, strict=True)], axis=0)
     share = float(np.mean(apart))
     if share > 0 and share >= rare:
-        return None
+        return _unmet_part(problem, parts, usual)
     if shown_constant(problem):
         return None
     names = f"`{problem.given}`" if met.source is None else f"`{problem.given}` and `source`"
     value = " and ".join(dict.fromkeys(f"{v + 0.0:.6g}" for v in usual))  # no negative zeros
-    unknown = "not known to be constant, and what paths do not meet is unknown"
     if share == 0:
-        return Doubt(f"every sample is the same ({value}) on {len(apart)} paths: {names} {_are(names)} {unknown}", _SEE)
+        return Doubt(f"every sample is the same ({value}) on {len(apart)} paths: {names} {_are(names)} {_UNKNOWN}", _SEE)
     where = f"at all but {100 * share:.2g} % of {len(apart)} places that paths lead to"
     return Doubt(f"{names} {_are(names)} the same ({value}) {where}: what is so rare is not resolved", _SEE)
+
+
+_UNKNOWN = "not known to be constant, and what paths do not meet is unknown"
+
+
+def _unmet_part(problem: Problem, parts: list[np.ndarray], usual: list[float]) -> Doubt | None:
+    """The same of one function alone where the other varies, which would hide it."""
+    if problem.nonlinear is not None or problem.source is None:
+        return None
+    number, point = jax.ShapeDtypeStruct((), jnp.float64), jax.ShapeDtypeStruct((problem.dim,), jnp.float64)
+    functions = ((problem.given, problem.initial, (point,)), ("source", problem.source, (number, point)))
+    for (name, function, at), values, value in zip(functions, parts, usual, strict=True):
+        if np.all(values == value) and constant(function, *at) is None:
+            return Doubt(
+                f"every sample of `{name}` is the same ({value + 0.0:.6g}) on {len(values)} paths: it is {_UNKNOWN}", _SEE
+            )
+    return None
 
 
 def _are(names: str) -> str:

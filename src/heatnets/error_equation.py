@@ -26,6 +26,17 @@ from heatnets.walks import Moved, Walk
 CHUNK = 2**23  # coordinates of sample points held at once
 
 
+class Pool(NamedTuple):
+    """What points were chosen from: their weights, and how many random points there were (zero where nothing was chosen)."""
+
+    weight: Any = 1.0
+    size: int = 0
+
+    def noise(self, weighted: np.ndarray) -> float:
+        """The standard error of a mean over the pool itself, from weighted values at the points chosen: what their own spread does not show."""
+        return float(np.sqrt(max(float(np.mean(weighted**2 / self.weight)), 0.0) / self.size)) if self.size else 0.0
+
+
 class Paths(NamedTuple):
     """Points (t, x) of the region, P of them, and samples (s, y) on paths from each, P x S, with the weight of R there."""
 
@@ -36,6 +47,7 @@ class Paths(NamedTuple):
     weight: np.ndarray
     grown: Any  # exp(∫ c) on the way, where coefficients vary; 1 elsewhere
     importance: np.ndarray  # of the points, in means over the region
+    pool: Pool
 
 
 class Square(NamedTuple):
@@ -55,19 +67,22 @@ def paths(problem: Problem, points: int, samples: int, seed: int, stream: str, a
     """Independent points of (0, T] x region (of t = T for a `Point`), or those given, and independent samples of the error equation there."""
     rng = streams.generator(seed, stream)
     if at is None:
-        at = WeightedPoints(*judged(problem.region, problem.horizon, points, problem.dim, rng), np.ones(points))
+        at = WeightedPoints(*judged(problem.region, problem.horizon, points, problem.dim, rng), np.ones(points), 0)
     r, density = time_fractions(rng, (points, samples))
     start, walk = at.t[:, None], problem.walk
     moved = walk.go(start, at.x[:, None], (1 - r) * start, walk.draw(rng, (points, samples), problem.dim))
-    return Paths(at.t, at.x, r * start, moved.place, moved.weight * start / density, moved.weight, at.weight)
+    return Paths(
+        at.t, at.x, r * start, moved.place, moved.weight * start / density, moved.weight, at.weight, Pool(at.weight, at.pool)
+    )
 
 
 class WeightedPoints(NamedTuple):
-    """Points (t, x) and weights: weighted means over them are means over (0, T] x region."""
+    """Points (t, x) and weights: weighted means over them are means over (0, T] x region; and how many they were chosen from."""
 
     t: np.ndarray
     x: np.ndarray
     weight: np.ndarray
+    pool: int
 
 
 def important_points(
@@ -79,17 +94,18 @@ def important_points(
     chance = 0.5 / len(t) + 0.5 * squares / max(float(np.sum(squares)), 1e-300)
     chance /= np.sum(chance)
     chosen = rng.choice(len(t), count, p=chance)
-    return WeightedPoints(t[chosen], x[chosen], 1 / (len(t) * chance[chosen]))
+    return WeightedPoints(t[chosen], x[chosen], 1 / (len(t) * chance[chosen]), len(t))
 
 
-def mean_square(corrections: np.ndarray, weights: Any = 1.0) -> Square:
-    """The (weighted) mean over points of the squared expected correction, from samples (P, S): products of different samples only."""
+def mean_square(corrections: np.ndarray, pool: Pool = Pool()) -> Square:  # noqa: B008
+    """The mean over points of the squared expected correction, from samples (P, S): products of different samples only."""
     size = float(np.max(np.abs(corrections))) or 1.0  # squares of small numbers underflow
     scaled = corrections / size
     total, own = scaled.sum(axis=1), (scaled**2).sum(axis=1)
     samples = corrections.shape[1]
-    products = weights * (total**2 - own) / (samples * (samples - 1))
-    return Square(float(products.mean()), float(products.std(ddof=1) / np.sqrt(len(products))), size)
+    products = (total**2 - own) / (samples * (samples - 1))
+    mean, noise = float(products.mean()), float(products.std(ddof=1) / np.sqrt(len(products)))
+    return Square(mean, float(np.hypot(noise, pool.noise(products))), size)
 
 
 def rms(values: np.ndarray) -> float:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
-from heatnets.error_equation import rms
+from heatnets.error_equation import Pool, rms
 
 FEWEST = 64  # independent pairs below which no interval is believed
 HEAVY = 0.1  # kurtosis over number of samples: beyond, a few samples carry the variance
@@ -142,7 +142,8 @@ class Tally:
     @property
     def kurtosis(self) -> np.ndarray:
         _, second, fourth, _ = self._moments()
-        return np.where(second > 0, fourth / np.where(second > 0, second, 1.0) ** 2, 1.0)
+        with np.errstate(all="ignore"):  # what underflows is carried by few samples: infinite, or no number
+            return np.where(second > 0, fourth / np.where(second > 0, second, 1.0) ** 2, 1.0)
 
 
 class Relative(NamedTuple):
@@ -155,15 +156,27 @@ class Relative(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def relative(corrections: np.ndarray, values: np.ndarray, rounding: np.ndarray, confidence: float) -> Relative:
+def relative(
+    corrections: np.ndarray,
+    values: np.ndarray,
+    rounding: np.ndarray,
+    confidence: float,
+    pool: Pool = Pool(),  # noqa: B008
+) -> Relative:
     """From independent corrections (P, S) of the values (P,) of a fit at random points: products of different samples estimate the squares of the error and of u."""
     whole = values[:, None] + corrections
     unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (corrections, whole))
-    return relative_of_squares(products(corrections / unit), products(whole / size), (unit, size), rounding, confidence)
+    squares = products(corrections / unit), products(whole / size)
+    return relative_of_squares(*squares, (unit, size), rounding, confidence, pool)
 
 
 def relative_of_squares(
-    error: np.ndarray, true: np.ndarray, units: tuple[float, float], rounding: np.ndarray, confidence: float
+    error: np.ndarray,
+    true: np.ndarray,
+    units: tuple[float, float],
+    rounding: np.ndarray,
+    confidence: float,
+    pool: Pool = Pool(),  # noqa: B008
 ) -> Relative:
     """From unbiased estimates of the squares of the error and of u at random points, (P,) each, in units² of their own.
 
@@ -176,8 +189,10 @@ def relative_of_squares(
     if not square > 3 * noise:
         return Relative(np.inf, 0.0, np.inf, size, (SIZE_UNKNOWN,))
     ratio = float(error.mean()) / square
-    found = interval((error - ratio * true)[None] / square, confidence, "points", HEAVY_POINTS, unseen=0.0)
-    scale, half = size * np.sqrt(square), float(found.half[0])
+    gap = (error - ratio * true) / square
+    found = interval(gap[None], confidence, "points", HEAVY_POINTS, unseen=0.0)
+    more = pool.noise(gap) * scipy.special.stdtrit(len(gap) - 1, 0.5 * (1 + confidence))
+    scale, half = size * np.sqrt(square), float(np.hypot(found.half[0], more))
 
     def root(share: float) -> float:
         return float(np.hypot(unit / size * np.sqrt(max(share, 0.0)), floor / scale))

@@ -85,15 +85,13 @@ class Judges:
             found = initial_values(data, ends.place.reshape(-1, problem.dim), shop).reshape(p.s.shape)
             self.missed = p.grown * ends.weight * found
         alone = problem if problem.nonlinear is None else problem.but(source=None, nonlinear=None)
-        self.reference = ReferenceValues(
-            alone, data, self.paths.t, self.paths.x, seed, stream, shop, weight=self.paths.importance
-        )
+        self.reference = ReferenceValues(alone, data, self.paths.t, self.paths.x, seed, stream, shop, pool=self.paths.pool)
 
     def assess(self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None) -> Assessment:
         """Everything that these samples say of a fit; values at `rows`, too, are held against the maximum principle."""
         residual, _, _, _, force = self._residual(weights, columns, degree)
         samples, value, terms, _ = self._corrections(weights, columns, degree)
-        square = error_equation.mean_square(samples)
+        square = error_equation.mean_square(samples, self.paths.pool)
         scale, rounding = root_mean_square(value) or 1.0, ROUNDING * root_mean_square(terms)
         size = max(root_mean_square(force), (root_mean_square(value / self.factor) or 1.0) / self.problem.horizon)
         return Assessment(
@@ -129,9 +127,10 @@ class Judges:
             return 0.0
         tables = [self.table] if rows is None else [self.table, rows]
         force = max(self.reference.largest[1], *(float(np.max(np.abs(table.forcing))) for table in tables))
+        start = max(self.reference.largest[0], *(float(np.max(np.abs(table.initial))) for table in tables))
         grown, worst = max(1.0, float(np.max(self.paths.grown))), 0.0
         for table in tables:
-            bound = grown * (self.reference.largest[0] + table.points[0] * force)
+            bound = grown * (start + table.points[0] * force)
             value = np.abs(table.fitted(weights, columns, degree))
             worst = max(worst, float(np.max(np.divide(value, bound, out=np.zeros_like(value), where=bound > 0))))
         return worst
@@ -199,15 +198,16 @@ class FinalCheck:
         judges, reference = self.judges, self.reference
         found = judges.assess(weights, columns, degree, rows)
         samples, value, terms, largest = judges._corrections(weights, columns, degree)
-        sharp = intervals.relative(samples, value, ROUNDING * terms, 0.98)
-        source, slack = self._source_samples()
-        known, certain = (reference.compare(value, level, source) for level in (0.98, 0.998))
+        sharp = intervals.relative(samples, value, ROUNDING * terms, 0.99, judges.paths.pool)
+        source, slack, grown = self._source_samples()
+        known, certain = (reference.compare(value, level, source) for level in (0.99, 0.998))
         doubts = tuple(
             words
             for words, doubtful in (
                 (f"one of {samples.size} residuals carries the estimate", not found.tails <= intervals.HEAVY),
                 (f"terms of the network cancel by {found.amplification:.0e}", not found.amplification <= CANCELLATION),
                 (f"values exceed the maximum principle {found.excess:.2g} times", not found.excess <= EXCESS),
+                ("data are not finite on some paths", not np.all(np.isfinite(reference.mean))),
             )
             if doubtful
         )
@@ -221,9 +221,9 @@ class FinalCheck:
             error, bound = (rare, max(float(largest) / scale, rare)) if heavy else (np.inf, np.inf)
             reasons = () if usable or heavy else (*doubts, *known.reasons)
         if usable:
-            error, bound = min(error, known.high), min(bound, known.high)
+            error, bound = min(error, grown * known.high), min(bound, grown * known.high)
         if not certain.reasons and certain.low > CONTRADICTION * slack * error:
-            error, bound = known.value, known.high
+            error, bound = grown * known.value, grown * known.high
             doubts = (*doubts, f"Monte Carlo values differ by {known.value:.2g}")
         facts = {
             **reference.facts(known), "size": float(scale), "residual_form": found.error, "tails": found.tails,
@@ -234,15 +234,20 @@ class FinalCheck:
             error, max(bound, error), doubts, reasons, found.residual, heavy and CURABLE * found.error < error < UNSOLVED, facts
         )
 
-    def _source_samples(self) -> tuple[np.ndarray | None, float]:
-        """Of a source that depends on u, at the fit: its part of the mild formulation, (P, S); and how much larger a defect of that may be than the error."""
+    def _source_samples(self) -> tuple[np.ndarray | None, float, float]:
+        """Of a source that depends on u, at the fit: its part of the mild formulation, (P, S); and by how much a defect of that may be larger than the error, or smaller.
+
+        Smaller by exp(∫ f_u), f_u as large as at all but one point in twenty; nothing is known where f depends on ∇u.
+        """
         nonlinear, paths, table = self.problem.nonlinear, self.judges.paths, self.judges.table
         if nonlinear is None:
-            return None, 1.0
-        n = paths.s.size
+            return None, 1.0, 1.0
+        n, T = paths.s.size, self.problem.horizon
         force = tangent(nonlinear, table.points, table.fit, table.slope, self._shop).force[:n].reshape(paths.s.shape)
-        rate = float(np.max(np.abs(table.reaction))) if np.size(table.reaction) else 0.0
-        return self.judges.factor[:, None] * paths.weight * force, 1.0 + self.problem.horizon * rate
+        rate = np.asarray(table.reaction)
+        smaller = float(np.exp(min(T * max(float(np.quantile(rate, 0.95)), 0.0), _MOST)))
+        samples = self.judges.factor[:, None] * paths.weight * force
+        return samples, 1.0 + T * float(np.max(np.abs(rate))), np.inf if nonlinear.slopes else smaller
 
 
 CANCELLATION = 1e10  # of the terms of a network: beyond, what is rare may be large

@@ -190,7 +190,7 @@ class Damped:
                 self._triangle, self._right = _triangle(scaled, b)
 
     def fit(self, rcond: float) -> Fit | None:
-        """The weights for one damping; None where the factor is singular: nothing damps columns of zeros."""
+        """The weights for one damping; None where they are not finite, or the factor is singular: nothing damps columns of zeros."""
         if not self._free:  # one feature: the condition says it all
             return Fit(self._restore(jnp.zeros(0)), 0, 1.0, rcond, "qr", [])
         damping = rcond * np.sqrt(self._free)
@@ -202,6 +202,8 @@ class Damped:
             numpy = isinstance(triangle, np.ndarray)
             solve = scipy.linalg.solve_triangular if numpy else jax.scipy.linalg.solve_triangular
             weights = self._restore(solve(triangle, right) * self._scale)
+        if not np.all(np.isfinite(np.asarray(weights))):
+            return None
         kept = diagonal[diagonal > 2 * damping]
         spread = float(kept.max() / kept.min()) if len(kept) else 1.0
         return Fit(weights, len(kept), spread, rcond, "qr", _left_out(self._keep))

@@ -17,7 +17,7 @@ import scipy.special
 from heatnets import streams
 from heatnets.assembly import forcing, initial_values
 from heatnets.collocation import judged
-from heatnets.error_equation import antithetic_mean, combined, rms
+from heatnets.error_equation import Pool, antithetic_mean, combined, rms
 from heatnets.intervals import HEAVY, SIZE_UNKNOWN, Relative, Tally, relative_of_squares
 from heatnets.operators import Equation
 from heatnets.problem import Problem
@@ -28,7 +28,8 @@ _COORDINATES = 2**22  # of the noise of those pairs at most
 _ENTRIES_PER_PAIR = 16  # entries of the system that cost more than one pair
 _FREE = 2**21  # coordinates of pairs that are always affordable: a tenth of a second
 _OVERHEAD = 16  # coordinates that a pair costs beside its own
-_FEWEST, _MOST = 2, 256  # calls
+_FEWEST_PAIRS = 64  # at a point: of fewer, normal samples look as if they had heavy tails
+_MOST = 256  # calls
 HEAVY_SHARE = 0.1  # of the points: more of them with heavy tails, and nothing is known
 _AGREE = 3.0  # standard errors
 
@@ -38,8 +39,8 @@ HEAVY_TAILS = "a few Monte Carlo samples carry the variance at {share:.0f} % of 
 class ReferenceValues:
     """Means of antithetic Monte Carlo samples of u at points (t, x), which more samples sharpen.
 
-    `mean`, `noise` (its standard error) and `bias` (what steps of paths may have done) have shape (points,), in units of u; with a `weight` of each point
-    they are multiplied by its root, so that their mean squares are weighted.
+    `mean`, `noise` (its standard error) and `bias` (what steps of paths may have done) have shape (points,), in units of u; where the points were chosen
+    from a `pool` they are multiplied by the roots of their weights, so that mean squares are weighted.
     """
 
     def __init__(
@@ -52,15 +53,15 @@ class ReferenceValues:
         stream: str,
         shop: Workshop,
         mark: streams.Mark = (),
-        weight: Any = 1.0,
+        pool: Pool = Pool(),  # noqa: B008
     ) -> None:
         self._problem, self._data, self._shop, self._t, self._x = problem, data, shop, t, x
         self._rng = streams.generator(seed, f"{stream}, Monte Carlo values", mark)
-        self.factor = problem.amplitude(t) * np.sqrt(weight)  # from the canonical problem's values to u in a mean square
+        self.factor = problem.amplitude(t) * np.sqrt(pool.weight)  # from the canonical problem's values to u in a mean square
         self._moments, self._steps, self._source = Tally(), Tally(), problem.source is not None
         self._width = int(np.prod(problem.walk.normals(problem.dim)))
         self.pairs = int(np.clip(min(_PER_CALL, _COORDINATES // self._width) // len(t), 2, None))  # in a call
-        self._single = problem.region.single
+        self._single, self._pool = problem.region.single, pool
         self.calls = 0
         self.largest = [0.0, 0.0]  # |u0| and |F| met, before weights of paths
 
@@ -87,7 +88,8 @@ class ReferenceValues:
     def extend(self, entries: int) -> None:
         """Draw as much in all as is a small part of a solve that computes so many entries of its system: by counting, never by the clock."""
         pairs = max(entries * self._problem.dim // (_ENTRIES_PER_PAIR * self._width), _FREE // (self._width + _OVERHEAD))
-        for _ in range(self.calls, int(np.clip(pairs // (len(self._t) * self.pairs), _FEWEST, _MOST))):
+        fewest = max(2, -(-_FEWEST_PAIRS // self.pairs))
+        for _ in range(self.calls, int(np.clip(pairs // (len(self._t) * self.pairs), fewest, max(_MOST, fewest)))):
             samples, steps = self._draw()
             self._moments.add((self.factor[:, None] * samples).T)
             self._steps.add((self.factor[:, None] * steps).T)
@@ -118,7 +120,7 @@ class ReferenceValues:
         return self._noted(1, forcing(self._data, (s, y), self._shop))
 
     def _noted(self, kind: int, values: np.ndarray) -> np.ndarray:
-        self.largest[kind] = max(self.largest[kind], float(np.max(np.abs(values))))
+        self.largest[kind] = float(np.fmax(self.largest[kind], np.max(np.abs(values))))
         return values
 
     def facts(self, known: Relative) -> dict[str, Any]:
@@ -149,7 +151,7 @@ class ReferenceValues:
             return self._known(self._compare_one(mean, noise, values, confidence))
         unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (mean - values, mean))  # squares of small numbers underflow
         error, true = ((a / s) ** 2 - (noise / s) ** 2 for a, s in ((mean - values, unit), (mean, size)))
-        found = relative_of_squares(error, true, (unit, size), np.zeros(1), confidence)
+        found = relative_of_squares(error, true, (unit, size), np.zeros(1), confidence, self._pool)
         bias = rms(self.bias) / found.scale  # may be part of the difference, or hide some of it
         return self._known(found._replace(low=max(found.low - bias, 0.0), high=found.high + bias))
 

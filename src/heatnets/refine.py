@@ -162,7 +162,13 @@ class Dictionary:
             system = least_squares.Damped(A, b, condition)
             damped = (system.fit(rcond) for rcond in (DAMPINGS if asked is None else (asked,)))
             solved = [one for one in damped if one is not None] or [least_squares.solve(A, b, "svd", None, 0.0, condition)]
-        fits = [self._judge(columns, degree, one, A, b) for one in solved]
+        judged = (self._judge(columns, degree, one, A, b) for one in solved)
+        fits = [fit for fit in judged if np.isfinite(fit.score)]
+        if not fits:
+            raise NumericalError(
+                "residuals are not finite on paths from the region: `source`, or a derivative of the data, is not finite there. "
+                "Smooth the function, or move the region away from its singularity."
+            )
         best = min(fit.score for fit in fits)
         return next(fit for fit in reversed(fits) if fit.score <= _NEARLY_BEST * best)
 
@@ -193,6 +199,7 @@ class Dictionary:
         """All rounds of an earlier run, without their solves."""
         for k, growing in enumerate(course.makes):
             self.grow(growing, f"round {k} again")
+        self.extend_reference()
         self.begin(course.fit)
         self.iterations = course.iterations
 

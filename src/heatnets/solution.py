@@ -350,7 +350,7 @@ class Solution:
     def _rare(self) -> float:
         """T times the largest residual that the solve's final check met, where few of its samples met such: an error that others may miss. Else zero."""
         check = self.stats.get("check") or {}
-        return check["largest_residual"] * check["size"] if check.get("tails", 0.0) > HEAVY else 0.0
+        return check["largest_residual"] * check["size"] if not check.get("tails", 0.0) <= HEAVY else 0.0
 
     def _reference(self, seed: int, s: np.ndarray, y: np.ndarray) -> ReferenceValues:
         """Monte Carlo values at points of the canonical problem, at a small part of the cost of the network's residuals there."""

@@ -167,8 +167,8 @@ def _judged(solution: Solution, doubt: Doubt | None, asked: bool, notes: Notes) 
     """
     stats = dict(solution.stats)
     error = stats["residual_held_out"] if stats["estimated_error"] is None else stats["estimated_error"]
-    known = stats["check"].get("monte_carlo") is not None  # from many more samples than the doubt
-    if doubt is None or (doubt.curable and (known or error <= encounters.EXACT)):
+    checked = stats["estimated_error"] is not None and stats["check"].get("monte_carlo") is not None  # by many more samples
+    if doubt is None or (doubt.curable and (checked or error <= encounters.EXACT)):
         return solution
     notes.warn(_declined(doubt), 5)
     told = dict.fromkeys((*stats["warnings"], *notes.texts))

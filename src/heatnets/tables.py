@@ -8,7 +8,17 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from heatnets.assembly import Points, both_rows, drag_rows, forcing, powers, residual_columns, tangent, value_columns
+from heatnets.assembly import (
+    Points,
+    both_rows,
+    drag_rows,
+    forcing,
+    initial_values,
+    powers,
+    residual_columns,
+    tangent,
+    value_columns,
+)
 from heatnets.error_equation import rms
 from heatnets.features import Feature
 from heatnets.function import place
@@ -36,6 +46,7 @@ class Table:
     values: np.ndarray = field(init=False)
     residuals: np.ndarray = field(init=False)
     forcing: np.ndarray = field(init=False)
+    initial: np.ndarray = field(init=False)  # u0 at the points
     reaction: Any = field(init=False, default=0.0)  # of the tangent, where the source depends on u
     drag: Any = field(init=False, default=None)  # the tangent's drift times the slope of each feature
     fit: Any = field(init=False, default=0.0)  # whose tangent it is, at the points
@@ -44,6 +55,7 @@ class Table:
     def __post_init__(self) -> None:
         self.values = self.residuals = np.zeros((len(self.points[0]), 0))
         self.forcing = np.asarray(forcing(self.data, self.points, self.shop))
+        self.initial = initial_values(self.data, self.points[1], self.shop)
 
     def system(self, columns: np.ndarray, degree: int, rows: slice = slice(None)) -> tuple[Any, Any]:
         """The equation's rows for some columns, and their right-hand side; of the tangent where the source depends on u."""
@@ -131,4 +143,5 @@ class Table:
         new = (*self._entries(self.blocks, points, phase), np.asarray(forcing(self.data, points, self.shop)))
         old = (self.values, self.residuals, self.forcing)
         self.values, self.residuals, self.forcing = (np.concatenate(p) for p in zip(old, new, strict=True))
+        self.initial = np.concatenate([self.initial, initial_values(self.data, points[1], self.shop)])
         self.points = (np.concatenate([self.points[0], points[0]]), np.concatenate([self.points[1], points[1]]))
