@@ -324,8 +324,8 @@ def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
         truth = np.exp(0.7**2) / 100
         held += intervals.relative(samples, values, np.zeros(256), 0.98, pool).high > truth
         bare += intervals.relative(samples, values, np.zeros(256), 0.98).high > truth
-    assert held >= 190
-    assert bare < held - 10
+    assert held >= 180  # 99 % one-sided, of squares that are lognormal
+    assert bare < held - 5
 
 
 def test_a_perfect_fit_is_not_accused_by_the_maximum_principle():
