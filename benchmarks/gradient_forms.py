@@ -35,7 +35,7 @@ def main() -> None:
         for dim in (2, 10, 100):
             problem = hn.problems.get(name, dim=dim)
             u = hn.solve(problem, features=(32, 32 if problem.source else 0), **options)
-            network, x, t = u._network(), np.full(dim, 0.3), problem.horizon
+            network, x, t = u.network(), np.full(dim, 0.3), problem.horizon
             seconds, variances = [], []
             for form in (
                 lambda rng: np.concatenate(list(residual_gradients(problem, network, t, x, PAIRS, rng))),

@@ -126,7 +126,7 @@ def test_a_kink_that_was_not_found_is_noticed(monkeypatch):
 def test_a_spike_in_the_source_that_no_row_saw():
     """A bump of the source between the training rows, as wide as a few hundredths of the paths: the network knows nothing of it, its certificate does."""
     calm = crude("forced-radial", 1, (0, 32))
-    problem, network = calm.problem, calm._network()
+    problem, network = calm.problem, calm.network()
 
     def spike(x):
         return 50 * np.exp(-np.sum((x - 0.4) ** 2, axis=1) / (2 * 0.02**2))
@@ -224,7 +224,7 @@ def test_far_outside_the_training_region(radial):
 
 
 def test_samples_that_are_not_finite_are_not_certified(radial):
-    network = radial._network()
+    network = radial.network()
 
     def broken(t, x):
         R, size = network.residual(t, x)

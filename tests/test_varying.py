@@ -323,7 +323,7 @@ def test_steps_half_as_many_tell_the_bias_and_take_it_away(solved):
     _, u = solved
     t, x = np.full(4, 0.5), hn.random_points(u.problem, 4, seed=9)[1]
     lacks = hn.exact_values(u.problem, t, x)
-    nothing = u._network()._replace(
+    nothing = u.network()._replace(
         value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))),
         residual=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))),
         start=1.0,
@@ -355,7 +355,7 @@ def test_a_reaction_as_a_function_is_the_same_as_a_number(process, backward):
     assert b.truncation_bias < 1e-2 * b.value
     s, y = function.frame.inward(np.array([t]), x[None])
     u = hn.solve(function, features=(8, 0), rows=(64, 0), antithetic=True, collocation="paths")
-    network, plain = u._network(), function.plain
+    network, plain = u.network(), function.plain
     for steps in (0, 4):
         drawn = error_equation.martingale_form(plain, network, s, y, 4096, [np.random.default_rng(0)], steps)
         value = network.value(s, y)[0] + drawn.corrections.mean(axis=1)

@@ -397,20 +397,14 @@ def region_error(
 ) -> RegionError:
     """The debiased mean square of corrections at random points of (0, T] x region (of t = T for a `Point`).
 
-    Where few residuals carry it there are four times as many. Where that does not help, where residuals are known to be large in rare places, or where
-    Monte Carlo values contradict it, those decide: `reference` makes them, from points.
+    Where few residuals, or few points, carry it there are four times as many points. Where that does not help, where residuals are known to be large in
+    rare places, or where Monte Carlo values contradict it, those decide: `reference` makes them, from points.
     """
-    rng = streams.generator(seed, "region error", mark)
-    rng.random(points)
-    x = problem.region.sample(rng, points, problem.dim)
-    fraction = (np.arange(points) + 1 - rng.random(points)) / points  # one in each of as many intervals: errors go with time
-    t, x = problem.region.at(np.ones(points) if problem.region.single else fraction, problem.horizon, x)
-    factor = np.broadcast_to(problem.amplitude(t), t.shape)
-    rngs = [streams.generator(seed, f"region error {i}", mark) for i in range(points)]
-    value, terms = u.value(t, x)
     pairs = max(samples // 2, 2)
     if not smooth:  # samples without steps are hundreds of times cheaper than those with
         pairs *= _PLAIN
+        t, x, factor, rngs = _region_points(problem, points, seed, "region error", mark)
+        value, terms = u.value(t, x)
         drawn = martingale_form(problem, u, t, x, pairs, rngs, 0)
         rounding = EPS * terms + allowance(drawn.steps.mean(axis=1))
         found = relative(factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence)
@@ -419,15 +413,15 @@ def region_error(
             found.value, found.low, found.high, None, not reasons, reasons, "Monte Carlo", points, 2 * pairs, confidence
         )
     largest = _Largest(u.residual)
-    corrections, rounding = np.zeros((points, 0)), EPS * terms
-    for more in (pairs, 3 * pairs):
-        drawn = residual_form(problem, u._replace(residual=largest.residual), t, x, more, rngs)
-        share = more / (corrections.shape[1] + more)
-        corrections = np.concatenate([corrections, drawn.corrections], axis=1)
-        rounding = (1 - share) * rounding + share * (EPS * terms + drawn.rounding + allowance(drawn.steps.mean(axis=1)))
+    for number, stream in ((points, "region error"), (4 * points, "region error again")):
+        t, x, factor, rngs = _region_points(problem, number, seed, stream, mark)
+        value, terms = u.value(t, x)
+        drawn = residual_form(problem, u._replace(residual=largest.residual), t, x, pairs, rngs)
+        corrections = drawn.corrections
+        rounding = EPS * terms + drawn.rounding + allowance(drawn.steps.mean(axis=1))
         found = relative(factor[:, None] * corrections, factor * value, factor * rounding, confidence)
         heavy = (rare or not tail_weight(factor[:, None] * corrections) <= HEAVY) and found.high > EXACT
-        if not heavy or rare:
+        if rare or not (heavy or found.reasons):
             break
     top = problem.horizon * largest.met + (abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0)
     top *= float(np.max(factor))
@@ -451,9 +445,20 @@ def region_error(
             maximum = None
         elif contradicted:
             reasons = (*reasons, f"Monte Carlo values differ from the network by {known.value:.2g}")
-    return RegionError(
-        found.value, found.low, found.high, maximum, not reasons, reasons, method, points, 2 * corrections.shape[1], confidence
-    )
+    return RegionError(found.value, found.low, found.high, maximum, not reasons, reasons, method, len(t), 2 * pairs, confidence)
+
+
+def _region_points(
+    problem: Problem, points: int, seed: int, stream: str, mark: streams.Mark
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.random.Generator]]:
+    """Random points (t, x) of (0, T] x region, what makes the user's values of the problem's own there, and a stream for each."""
+    rng = streams.generator(seed, stream, mark)
+    rng.random(points)
+    x = problem.region.sample(rng, points, problem.dim)
+    fraction = (np.arange(points) + 1 - rng.random(points)) / points  # one in each of as many intervals: errors go with time
+    t, x = problem.region.at(np.ones(points) if problem.region.single else fraction, problem.horizon, x)
+    rngs = [streams.generator(seed, f"{stream} {i}", mark) for i in range(points)]
+    return t, x, np.broadcast_to(problem.amplitude(t), t.shape), rngs
 
 
 _CERTAIN = 0.998  # confidence at which Monte Carlo values contradict
