@@ -192,7 +192,7 @@ def relative_of_squares(
     gap = (error - ratio * true) / square
     found = interval(gap[None], confidence, "points", HEAVY_POINTS, unseen=0.0)
     more = pool.noise(gap) * scipy.special.stdtrit(len(gap) - 1, 0.5 * (1 + confidence))
-    scale, half = size * np.sqrt(square), float(np.hypot(found.half[0], more))
+    scale, half = size * float(np.sqrt(square)), float(np.hypot(found.half[0], more))
 
     def root(share: float) -> float:
         return float(np.hypot(unit / size * np.sqrt(max(share, 0.0)), floor / scale))

@@ -227,7 +227,7 @@ class FinalCheck:
             doubts = (*doubts, f"Monte Carlo values differ by {known.value:.2g}")
         facts = {
             **reference.facts(known), "size": float(scale), "residual_form": found.error, "tails": found.tails,
-            "residual_samples": samples.size, "largest_residual": float(largest) / scale, "amplification": found.amplification, "maximum_principle": found.excess,
+            "residual_samples": samples.size, "largest_residual": float(largest / scale), "amplification": found.amplification, "maximum_principle": found.excess,
             "doubts": doubts, "reasons": reasons,
         }  # fmt: skip
         return Verdict(

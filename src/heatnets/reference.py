@@ -152,7 +152,7 @@ class ReferenceValues:
         unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (mean - values, mean))  # squares of small numbers underflow
         error, true = ((a / s) ** 2 - (noise / s) ** 2 for a, s in ((mean - values, unit), (mean, size)))
         found = relative_of_squares(error, true, (unit, size), np.zeros(1), confidence, self._pool)
-        bias = rms(self.bias) / found.scale  # may be part of the difference, or hide some of it
+        bias = float(rms(self.bias) / found.scale)  # may be part of the difference, or hide some of it
         return self._known(found._replace(low=max(found.low - bias, 0.0), high=found.high + bias))
 
     def _known(self, found: Relative) -> Relative:

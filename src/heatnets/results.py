@@ -91,6 +91,8 @@ def _stats(words: dict[str, Any]) -> dict[str, Any]:
     """`stats` with the types that a solve gives them."""
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in words.items()}
     found["seconds"] = MappingProxyType(words["seconds"])
+    check = words.get("check", {})  # results of earlier versions have none
+    found["check"] = MappingProxyType({name: tuple(v) if isinstance(v, list) else v for name, v in check.items()})
     found["iterations"] = tuple(map(tuple, words["iterations"]))
     found["history"] = tuple(map(Round.of, words["history"]))
     return found
