@@ -213,12 +213,13 @@ class FinalCheck:
         )
         usable, heavy = not known.reasons, len(doubts) == 1 and not found.tails <= intervals.HEAVY
         scale = known.scale if usable else root_mean_square(value) or 1.0
-        error, bound, reasons = found.error, sharp.high, tuple[str, ...]()
-        if not np.isfinite(bound) or sharp.reasons:
-            bound = max(float(largest) / scale, error)
-        if doubts:  # what the residual form leaves possible, where all that is wrong with it is that few samples carry it
-            rare = error + float(np.sqrt(RARE / len(samples)) * np.max(np.abs(samples))) / scale
-            error, bound = (rare, max(float(largest) / scale, rare)) if heavy else (np.inf, np.inf)
+        # What none of the points met may be as large as the largest sample, on a part of the region of this chance.
+        rare, rarer = (found.error + float(np.sqrt(n / len(samples)) * np.max(np.abs(samples)) / scale) for n in RARE)
+        error, bound, reasons = found.error, float(sharp.high), tuple[str, ...]()
+        if sharp.reasons:
+            bound = max(bound, rarer) if np.isfinite(bound) else rarer
+        if doubts:
+            error, bound = (rare, max(bound, rarer)) if heavy else (np.inf, np.inf)
             reasons = () if usable or heavy else (*doubts, *known.reasons)
         if usable:
             error, bound = min(error, grown * known.high), min(bound, grown * known.high)
@@ -252,7 +253,7 @@ class FinalCheck:
 
 CANCELLATION = 1e10  # of the terms of a network: beyond, what is rare may be large
 EXCESS = 2.0  # over the largest data met, which sampled paths underestimate
-RARE = 3.0  # over the number of points: the chance (95 %) of places that none of them met, where the error may be as large as the largest sample
+RARE = (3.0, 4.6)  # over the number of points: the chance of places that none of them met, 95 % and 99 %
 UNSOLVED = 1.0  # an error that no further samples are wasted on
 CURABLE = 3.0  # times the estimate of the residual form: what more samples may gain
 CONTRADICTION = 2.0  # between the two estimates that is no chance
