@@ -111,7 +111,7 @@ def test_the_page_says_what_is_known(page, solution, certificates):
     assert float(rows["1"][3]) == pytest.approx(float(solution(0.5, [0.3] * 4)), abs=float(sure.halfwidth))
     assert rows["2"][5:] == ["–", "not certified"]
     verdicts = {row[0]: row[1:] for row in read.rows if len(row) == 3}
-    assert verdicts["1"][0] == "95 %, 512 samples, residual"
+    assert verdicts["1"][0] == f"95 %, {int(sure.samples)} samples, residual"
     assert verdicts["1"][1].split(";")[0] == "certified"
     assert verdicts["2"][1].startswith("not certified; heavy tails: one of 256 pairs")
     facts = {row[0]: row[1] for row in read.rows if len(row) == 2}
