@@ -13,7 +13,7 @@ import pytest
 import heatnets as hn
 from heatnets import error_equation, intervals, least_squares, refine
 from heatnets.errors import Notes
-from heatnets.judges import FinalCheck
+from heatnets.judges import FinalCheck, Judges
 from heatnets.operators import equation
 from heatnets.reference import ReferenceValues
 from heatnets.settings import settings
@@ -75,7 +75,7 @@ def overfitted():
 
 def check_of(dictionary, size=(256, 2), stream="test"):
     problem, rows = dictionary.problem, dictionary.rows
-    check = FinalCheck(problem, rows.data, workshop(), 0, stream, size, 256, None)
+    check = FinalCheck(Judges(problem, rows.data, workshop(), 0, stream, size, 256))
     check.judges.table.add_features(rows.blocks, "test")
     check.reference.extend(0)
     return check

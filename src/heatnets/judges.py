@@ -178,19 +178,8 @@ class FinalCheck:
     values contradict it, they win.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        data: Equation,
-        shop: Workshop,
-        seed: int,
-        stream: str,
-        size: tuple[int, int],
-        strip: int,
-        at: WeightedPoints | None,
-    ) -> None:
-        self.problem, self._shop = problem, shop
-        self.judges = Judges(problem, data, shop, seed, stream, size, strip, at)
+    def __init__(self, judges: Judges) -> None:
+        self.problem, self._shop, self.judges = judges.problem, judges.table.shop, judges
         self.reference = self.judges.reference
 
     def verdict(self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None) -> Verdict:

@@ -323,7 +323,8 @@ def _final_verdict(dictionary: Dictionary, fit: Fit) -> Verdict:
     weights, columns = np.asarray(fit.solved.weights), np.arange(fit.features)
     for more, stream in ((1, "final check"), (4, "final check again")):
         size, at = (more * points, samples), _suspicious_points(dictionary, fit, more * points, stream)
-        check = FinalCheck(problem, rows.data, dictionary.shop, dictionary.settings.seed, stream, size, grain.strip, at)
+        seed = dictionary.settings.seed
+        check = FinalCheck(Judges(problem, rows.data, dictionary.shop, seed, stream, size, grain.strip, at))
         check.judges.table.add_features(rows.blocks[: fit.features // grain.block], "final check")
         if problem.nonlinear is not None:
             check.judges.table.linearise(weights, fit.degree)
