@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
-import jax
 import pytest
 
+# One compilation cache for both workers and every process the tests start, kept between runs.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+
+import jax  # noqa: E402
+
+MOST_MAPS = 20_000
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
+
+
+@pytest.fixture(autouse=True)
+def memory_maps():
+    """Forget compiled programs before the system's limit of memory maps (65530) ends the process: each takes a few."""
+    yield
+    if (maps := Path("/proc/self/maps")).exists() and len(maps.read_bytes().splitlines()) > MOST_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture
