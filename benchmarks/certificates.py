@@ -19,7 +19,7 @@ import numpy as np
 from processes import spread
 
 import heatnets as hn
-from heatnets.storage import Ledger, ledger
+from heatnets._core.atomic_files import Ledger, ledger
 
 # Every named problem; the product of sines in high dimension is below any scale, and its Monte Carlo values mean nothing.
 DIMS = {name: (2, 10, 100) for name in hn.problems.names("heat")} | {"forced-sine": (1,), "product-of-sines": (2, 10)}

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 import heatnets as hn
-from heatnets import streams
-from heatnets.error_equation import residual_form
+from heatnets._core import streams
+from heatnets.certify.error_equation import residual_form
 
 SAMPLES = 4096
 

@@ -13,7 +13,7 @@ import numpy as np
 from machine import normal_rate
 
 import heatnets as hn
-from heatnets import montecarlo
+from heatnets.certify import montecarlo
 
 RUNS = 1000
 

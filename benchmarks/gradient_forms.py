@@ -11,9 +11,9 @@ import jax
 import numpy as np
 
 import heatnets as hn
-from heatnets import streams
-from heatnets.collocation import time_fractions
-from heatnets.error_equation import residual_gradients
+from heatnets._core import streams
+from heatnets.certify.error_equation import residual_gradients
+from heatnets.fit.collocation import time_fractions
 
 PAIRS = 2048
 

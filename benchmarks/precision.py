@@ -12,13 +12,13 @@ import numpy as np
 import scipy.linalg
 
 import heatnets as hn
-from heatnets import streams
-from heatnets.assembly import forcing, initial_values, residual_rows, value_rows
-from heatnets.collocation import uniform
-from heatnets.directions import DESIGNS
-from heatnets.features import ImportanceFamily
-from heatnets.operators import equation
-from heatnets.tiles import workshop
+from heatnets._core import streams
+from heatnets._core.execution import make_context
+from heatnets.features.designs import DESIGNS
+from heatnets.features.equation import equation
+from heatnets.features.families import ImportanceFamily
+from heatnets.fit.assembly import forcing, initial_values, residual_rows, value_rows
+from heatnets.fit.collocation import uniform
 
 TRAIN = hn.Box(-math.pi, math.pi)
 
@@ -33,18 +33,18 @@ def main() -> None:
     print(f"{'':40} d = 20, M = 1000   d = 100, M = 2000")
     found: dict[str, list[float]] = {}
     for d, counts, N, N_ic in ((20, (400, 600), 3000, 600), (100, (800, 1200), 5000, 1000)):
-        problem, shop = hn.problems.get("oscillating", dim=d), workshop()
+        problem, ctx = hn.problems.get("oscillating", dim=d), make_context()
         data = equation(problem, 0)[0]
         blocks = ImportanceFamily().draw(problem, counts, DESIGNS["gaussian"], 0)
         rows = uniform(TRAIN, problem.horizon, N, d, streams.generator(0, "rows"))
         start = TRAIN.sample(streams.generator(0, "initial rows"), N_ic, d)
         scale = math.sqrt(N / N_ic)
         A = np.concatenate(
-            [residual_rows(data, blocks, rows, shop), scale * value_rows(data, blocks, (np.zeros(N_ic), start), shop, "")]
+            [residual_rows(data, blocks, rows, ctx), scale * value_rows(data, blocks, (np.zeros(N_ic), start), ctx, "")]
         )
-        b = np.concatenate([forcing(data, rows, shop), scale * initial_values(data, start, shop)])
+        b = np.concatenate([forcing(data, rows, ctx), scale * initial_values(data, start, ctx)])
         t, x = hn.random_points(problem, 2000)
-        values, exact = np.asarray(value_rows(data, blocks, (t, x), shop, "")), hn.exact_values(problem, t, x)
+        values, exact = np.asarray(value_rows(data, blocks, (t, x), ctx, "")), hn.exact_values(problem, t, x)
         weights = ridge(A, b)
         A32, b32 = A.astype(np.float32).astype(float), b.astype(np.float32).astype(float)
         for name, u in {

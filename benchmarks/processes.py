@@ -14,7 +14,7 @@ from queue import Queue
 from threading import Lock
 from typing import Any
 
-from heatnets.storage import Ledger, ledger
+from heatnets._core.atomic_files import Ledger, ledger
 
 
 def two_cores_each(workers: int) -> Queue[set[int]]:

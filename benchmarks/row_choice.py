@@ -9,13 +9,14 @@ import jax
 import numpy as np
 
 import heatnets as hn
-from heatnets import least_squares, streams
-from heatnets.assembly import both_rows, forcing, residual_columns, value_columns
-from heatnets.collocation import paths
-from heatnets.directions import DESIGNS
-from heatnets.features import ImportanceFamily
-from heatnets.operators import equation
-from heatnets.tiles import workshop
+from heatnets._core import streams
+from heatnets._core.execution import make_context
+from heatnets.features.designs import DESIGNS
+from heatnets.features.equation import equation
+from heatnets.features.families import ImportanceFamily
+from heatnets.fit import least_squares
+from heatnets.fit.assembly import both_rows, forcing, residual_columns, value_columns
+from heatnets.fit.collocation import paths
 
 CASES = [
     ("radial-gaussian", 10, 192, 3),
@@ -29,17 +30,17 @@ def main() -> None:
     jax.config.update("jax_enable_x64", True)
     print("relative L2 error: rows at random; where the residual is largest of three times as many; drawn in proportion to it")
     for name, dim, M, degree in CASES:
-        problem, shop = hn.problems.get(name, dim=dim), workshop()
+        problem, ctx = hn.problems.get(name, dim=dim), make_context()
         data, T = equation(problem, 0)[0], problem.horizon
         kinds = 1 if problem.source is None else 2
         blocks = ImportanceFamily().draw(problem, (M, M * (kinds - 1)), DESIGNS["orthogonal"], 0, True)
         N = 8 * M * kinds
         t, x = paths(problem.region, T, 2 * N, dim, streams.generator(0, "candidates"), problem.walk)
-        values, residuals = (np.asarray(a) for a in both_rows(data, blocks, (t, x), shop, ""))
-        force = np.asarray(forcing(data, (t, x), shop))
+        values, residuals = (np.asarray(a) for a in both_rows(data, blocks, (t, x), ctx, ""))
+        force = np.asarray(forcing(data, (t, x), ctx))
         at, there = hn.random_points(problem, 1500)
         exact = hn.exact_values(problem, at, there)
-        tested = np.asarray(both_rows(data, blocks, (at, there), shop, "")[0])
+        tested = np.asarray(both_rows(data, blocks, (at, there), ctx, "")[0])
 
         def fit(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
             A = residual_columns(values[rows][:, columns], residuals[rows][:, columns], t[rows], degree, T)

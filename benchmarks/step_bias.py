@@ -13,9 +13,9 @@ import jax
 import numpy as np
 
 import heatnets as hn
-from heatnets.error_equation import allowance, combined
-from heatnets.precision import in_double
-from heatnets.walks import Stepped
+from heatnets._core.precision import in_double
+from heatnets.certify.error_equation import allowance, combined
+from heatnets.pde.paths import Stepped
 
 PIECE = 20_000
 

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import heatnets as hn
-from heatnets.precision import in_double
-from heatnets.varying import Coefficients
-from heatnets.walks import Stepped
+from heatnets._core.precision import in_double
+from heatnets.pde.coefficients import Coefficients
+from heatnets.pde.paths import Stepped
 
 MAPS = ("frozen", "1 step", "2 steps", "4 steps")
 

@@ -38,7 +38,7 @@ from processes import two_cores_each
 from stranger_problems import Stranger, stranger
 
 import heatnets as hn
-from heatnets.storage import ledger, read_json
+from heatnets._core.atomic_files import ledger, read_json
 
 ROUNDING = 1e-12  # errors below say nothing about an estimate
 START_UP = 30.0  # seconds that a process may take before its first case

@@ -16,7 +16,7 @@ from typing import Any
 from processes import study
 
 import heatnets as hn
-from heatnets.storage import ledger
+from heatnets._core.atomic_files import ledger
 
 DIMS = (2, 10, 100, 1000)
 TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-6)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from heatnets import report, reproduce
+from heatnets import reproduce
 
 HERE = Path(__file__).parent
 PAGES = [HERE / "reproduction.md", HERE / "semilinear.md", HERE / "peers.md", HERE.parent / "README.md"]

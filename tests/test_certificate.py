@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import certificate, error_equation, slopes, smoothness, streams
+from heatnets._core import streams
+from heatnets.certify import derivatives, error_equation, values
+from heatnets.pde import smoothness
 
 pytestmark = pytest.mark.usefixtures("x64")
 
 CRUDE = {"directions": "orthogonal", "antithetic": True, "collocation": "paths", "solver": "qr", "time_degree": 1}
 
-ASKED = certificate.Asked(256, 0.95, 0, None, True, lambda done, total: None)
+ASKED = values.Asked(256, 0.95, 0, None, True, lambda done, total: None)
 
 
 def crude(name, dim, features, **options):
@@ -42,7 +44,7 @@ def changed(u, factor):
     """The same solution with its largest weight changed."""
     weights = np.concatenate([np.asarray(w).T.reshape(-1) for w in u.weights])
     weights[np.argmax(np.abs(weights))] *= factor
-    return hn.Solution(u.problem, u._equation, [b for b, _ in u._blocks], jnp.asarray(weights), u._shop, dict(u.stats))
+    return hn.Solution(u.problem, u._equation, [b for b, _ in u._blocks], jnp.asarray(weights), u._ctx, dict(u.stats))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_a_spike_in_the_source_that_no_row_saw():
     variance = 2 * problem.diffusion * root**2 + 0.02**2
     added = np.trapezoid(50 * 0.02 / np.sqrt(variance) * np.exp(-(0.2**2) / (2 * variance)) * 2 * root, root)
     truth = float(hn.exact_values(problem, t, x)[0]) + added
-    found = certificate.certify(problem, spiked, t, x, ASKED._replace(samples=4096))
+    found = values.certify(problem, spiked, t, x, ASKED._replace(samples=4096))
     assert abs(calm(t, x)[0] - truth) > 0.1 * truth  # the network alone is wrong
     assert found.certified[0]
     assert abs(found.value[0] - truth) < 1.5 * found.halfwidth[0]
@@ -183,10 +185,10 @@ def test_the_relative_error_is_that_of_debiased_means():
     for _ in range(200):
         true, gap = 1 + 0.3 * rng.standard_normal(400), 0.05 * rng.standard_normal(400)
         corrections = gap[:, None] + 2.0 * rng.standard_normal((400, 8))
-        found = certificate.relative(corrections, true - gap, np.zeros(400), 0.95)
+        found = values.relative(corrections, true - gap, np.zeros(400), 0.95)
         held.append(found.low <= 0.05 / np.sqrt(1.09) <= found.high)
     assert np.mean(held) > 0.92
-    lost = certificate.relative(100 * rng.standard_normal((400, 4)), np.full(400, 0.01), np.zeros(400), 0.95)
+    lost = values.relative(100 * rng.standard_normal((400, 4)), np.full(400, 0.01), np.zeros(400), 0.95)
     assert lost.high == np.inf
     assert "lost in the noise" in lost.reasons[0]
 
@@ -231,7 +233,7 @@ def test_samples_that_are_not_finite_are_not_certified(radial):
         return np.where(np.arange(len(R)) == 7, np.inf, R), size
 
     t, x = hn.random_points(radial.problem, 2)
-    found = certificate.certify(radial.problem, network._replace(residual=broken), t, x, ASKED)
+    found = values.certify(radial.problem, network._replace(residual=broken), t, x, ASKED)
     assert not found.certified[0]
     assert "not finite" in found.reasons[0][0]
 
@@ -240,7 +242,7 @@ def test_samples_that_are_not_finite_are_not_certified(radial):
 def test_intervals_of_light_tails_are_student_s(unit):
     rng = np.random.default_rng(0)
     samples = unit * (3 + rng.standard_normal((2000, 200)))
-    found = certificate.interval(samples, 0.9)
+    found = values.interval(samples, 0.9)
     inside = np.abs(found.mean / unit - 3) <= found.half / unit
     assert 0.88 < np.mean(inside) < 0.935  # 90 %, and up to 2 % for the widening; three standard deviations of the count are 2 %
     assert not any(found.reasons)
@@ -250,17 +252,17 @@ def test_heavy_tails_are_said():
     rng = np.random.default_rng(0)
     samples = rng.standard_normal((2, 2000))
     samples[1, 5] = 2000.0
-    found = certificate.interval(samples, 0.95)
+    found = values.interval(samples, 0.95)
     assert found.reasons[0] == ()
     assert "heavy tails: one of 2000 sample pairs carries 100 %" in found.reasons[1][0]
-    assert "only 10 independent" in certificate.interval(samples[:, :10], 0.95).reasons[0][0]
+    assert "only 10 independent" in values.interval(samples[:, :10], 0.95).reasons[0][0]
 
 
 def test_intervals_of_long_tails_are_widened():
     """Means of lognormal samples: Student's interval of those that do not look heavy holds in 93 %; the largest sample's share mends it."""
     rng = np.random.default_rng(0)
     samples = np.exp(1.5 * rng.standard_normal((1000, 2048)))
-    found = certificate.interval(samples, 0.95)
+    found = values.interval(samples, 0.95)
     sure = np.array([not why for why in found.reasons])
     inside = np.abs(found.mean - np.exp(1.5**2 / 2)) <= found.half
     assert 0.3 < np.mean(sure) < 0.9  # many do look heavy
@@ -277,7 +279,7 @@ def test_heavy_tails_get_more_samples_before_they_are_said():
         residual_gradient=lambda t, x: np.stack([(x[:, 0] > 1.7).astype(float), 0 * t], axis=1), initial_gradient=None,
         value_bend=None, residual_bend=None, initial_bend=None, start=0.0,
     )  # fmt: skip
-    for how in (certificate.certify, slopes.certify_gradient):
+    for how in (values.certify, derivatives.certify_gradient):
         found = how(problem, spike, t, x, ASKED._replace(samples=512))
         assert set(found.samples.tolist()) <= {512, 2048, 8192}
         assert np.max(found.samples) > 512
@@ -293,7 +295,7 @@ def test_a_half_width_is_reached_or_said(radial, monkeypatch):
     assert np.all(more.halfwidth <= wanted)
     assert np.all(more.samples > first.samples)
     assert len(set(more.samples.tolist())) > 1  # points that need fewer stop earlier
-    monkeypatch.setattr(certificate, "MOST", 2)
+    monkeypatch.setattr(values, "MOST", 2)
     ended = radial.certify(t, x, samples=256, halfwidth=wanted / 100)
     assert np.all(ended.certified)  # the intervals are sound, only wider
     assert "was not reached" in ended.reasons[0][-1]
@@ -363,7 +365,7 @@ def test_gradients_lie_in_their_intervals(which, radial, kinked):
 def test_moments_in_pieces_are_those_of_the_whole():
     rng = np.random.default_rng(0)
     samples = np.exp(rng.standard_normal((500, 3))) * np.array([1.0, 1e-150, 1e6])
-    tally = slopes.Tally()
+    tally = derivatives.Tally()
     for piece in np.split(samples, [100, 130]):
         tally.add(piece)
     centred = samples - samples.mean(axis=0)

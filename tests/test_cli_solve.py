@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import cli, storage
-from heatnets.cli import points
+from heatnets import cli
+from heatnets._core import atomic_files
+from heatnets.cli import point_files
 
 pytestmark = pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
 
@@ -197,7 +198,7 @@ def test_a_disk_that_is_full(heatnets, tmp_path, monkeypatch):
     def full(number):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(storage.os, "fsync", full)
+    monkeypatch.setattr(atomic_files.os, "fsync", full)
     done = heatnets("solve", "own.toml", "--seconds", "2")
     assert done.code == 5
     assert "No space left on device" in done.err
@@ -207,14 +208,14 @@ def test_a_disk_that_is_full(heatnets, tmp_path, monkeypatch):
 def test_a_folder_that_is_read_only(heatnets, tmp_path, monkeypatch):
     (tmp_path / "locked").mkdir(mode=0o500)
     if os.geteuid() == 0:  # for whom nothing is read-only
-        monkeypatch.setattr(storage.os, "access", lambda path, mode: "locked" not in str(path))
+        monkeypatch.setattr(atomic_files.os, "access", lambda path, mode: "locked" not in str(path))
     done = heatnets("solve", "own.toml", "--out", "locked/u.heatnets")
     assert done.code == 5
     assert "the folder locked is read-only" in done.err
 
 
 def test_two_runs_do_not_write_one_result(heatnets, tmp_path):
-    with storage.alone(tmp_path / "own.heatnets", "wait"):
+    with atomic_files.alone(tmp_path / "own.heatnets", "wait"):
         done = heatnets("solve", "own.toml")
     assert done.code == 5
     assert "another run is writing own.heatnets" in done.err
@@ -233,7 +234,7 @@ def test_files_that_are_no_results(command, content, heatnets, tmp_path):
 def test_points_are_flagged():
     problem = hn.problems.get("oscillating", dim=2)
     t, x = np.array([0.1, 0.1, -1.0, 9.0]), np.array([[0.0, 0.0], [0.0, 50.0], [0.0, 0.0], [0.0, 0.0]])
-    assert [flag[:6] for flag in points.flags(problem, t, x)] == ["", "extrap", "no val", "no val"]
+    assert [flag[:6] for flag in point_files.flags(problem, t, x)] == ["", "extrap", "no val", "no val"]
     cloud = hn.Normal(0.0, 1.0)
     assert cloud.contains(np.random.default_rng(0).standard_normal((1000, 50))).mean() > 0.98
     assert not cloud.contains(3 * np.ones((1, 50)))[0]

@@ -15,12 +15,17 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import archives, cli, encounters, function, solved, solving, streams
-from heatnets.certificate import rounded
+from heatnets import cli
+from heatnets._core import container, streams
+from heatnets._core.errors import Notes
+from heatnets._core.execution import make_context
+from heatnets.certify import sampling_checks
+from heatnets.certify.values import rounded
 from heatnets.cli.solve import _columns, _words
-from heatnets.errors import Notes
-from heatnets.problem_files import Statement, Wanted
-from heatnets.tiles import workshop
+from heatnets.io.problem_files import Statement, Wanted
+from heatnets.pde import function
+from heatnets.plotting import solve_report
+from heatnets.solvers import entry
 
 SINGLE = {"vector": jnp.asarray([0.1, 0.2, 0.3]), "number": jnp.asarray(0.1)}
 EXACT = {"ones": jnp.ones(3), "eye": jnp.eye(3), "eighths": jnp.arange(3.0) / 8, "number": jnp.asarray(1000.5)}
@@ -110,7 +115,7 @@ def test_a_network_outside_its_interval_is_said(crude, tmp_path):
     assert not sure.low <= network <= sure.high
     words = f"the network's value {rounded(network, float(sure.halfwidth))} lies outside"
     assert words in str(sure)
-    assert words in solved._answer(crude, [(t, x, sure)]).tables[1].rows[0][2]
+    assert words in solve_report._answer(crude, [(t, x, sure)]).tables[1].rows[0][2]
     wanted = [(Wanted(t, x, {}), sure)]
     assert words in _columns(Statement(crude.problem, {}, [], []), wanted)["note"][0]
     (told,) = _words(crude, 1.0, wanted, tmp_path, None)["certificates"]
@@ -287,8 +292,8 @@ def test_a_reaction_at_rest_is_certified():
     meets it may not.
     """
     rest = short(lambda x: 0.0 * x[0], source=lambda t, x, u: u - u**3)
-    assert encounters.shown_constant(rest.plain)
-    assert not encounters.shown_constant(short(wall(0.0, 9.0), source=lambda t, x, u: u - u**3).plain)
+    assert sampling_checks.shown_constant(rest.plain)
+    assert not sampling_checks.shown_constant(short(wall(0.0, 9.0), source=lambda t, x, u: u - u**3).plain)
 
 
 def test_data_that_hardly_a_path_meets_are_declined():
@@ -308,9 +313,9 @@ def test_data_that_grow_too_fast_are_declined():
 
 def doubt_of(stated, by_samples, seed=0):
     with jax.enable_x64(True):
-        rng, shop = streams.generator(seed, "test"), workshop()
-        met = encounters.over_region(stated.plain, rng, shop)
-        return encounters.doubt(stated.plain, met, by_samples, rng, shop)
+        rng, ctx = streams.generator(seed, "test"), make_context()
+        met = sampling_checks.over_region(stated.plain, rng, ctx)
+        return sampling_checks.doubt(stated.plain, met, by_samples, rng, ctx)
 
 
 def test_any_value_may_be_the_same():
@@ -356,16 +361,16 @@ def test_a_source_that_is_singular_at_the_start_is_no_growth():
 def test_hills_estimate():
     rng = np.random.default_rng(0)
     for index in (0.5, 1.0, 3.0):
-        found, noise = encounters.tail(rng.random(4096) ** (-1 / index))
+        found, noise = sampling_checks.tail(rng.random(4096) ** (-1 / index))
         assert abs(found / index - 1) < 4 * noise
-    assert encounters.tail(np.zeros(100)) == (np.inf, 0.0)
+    assert sampling_checks.tail(np.zeros(100)) == (np.inf, 0.0)
 
 
 def test_a_network_that_is_exact_needs_no_samples_of_the_data(crude):
     exact = hn.solve(short(lambda x: x[0]), features=(4, 0), rows=(64, 0))
-    doubt = encounters.Doubt("a few paths carry the mean", "Do something.", True)
-    assert solving._judged(exact, doubt, False, Notes()).stats["estimated_error"] is None
-    said, other = said_by(lambda: solving._judged(crude.of(crude.problem), doubt, True, Notes()))
+    doubt = sampling_checks.Doubt("a few paths carry the mean", "Do something.", True)
+    assert entry._judged(exact, doubt, False, Notes()).stats["estimated_error"] is None
+    said, other = said_by(lambda: entry._judged(crude.of(crude.problem), doubt, True, Notes()))
     assert said == ["not solved: a few paths carry the mean. Do something."]
     assert other.stats["estimated_error"] == np.inf
     assert other.stats["tolerance_met"] is False
@@ -474,5 +479,5 @@ def test_whether_it_is_solved_survives_a_file(crude, error, tmp_path):
 
 def test_numbers_that_json_has_not_come_back():
     kept = {"a": [np.inf, (-np.inf, np.float64(np.nan))], "b": {"c": 1.0, "d": "text"}}
-    text = json.dumps(archives.words(kept), allow_nan=False)
-    np.testing.assert_equal(archives.numbers(json.loads(text)), {"a": [np.inf, [-np.inf, np.nan]], "b": {"c": 1.0, "d": "text"}})
+    text = json.dumps(container.words(kept), allow_nan=False)
+    np.testing.assert_equal(container.numbers(json.loads(text)), {"a": [np.inf, [-np.inf, np.nan]], "b": {"c": 1.0, "d": "text"}})

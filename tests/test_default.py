@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import error_equation, refine, smoothness
-from heatnets.errors import Notes
-from heatnets.operators import equation
-from heatnets.settings import settings
-from heatnets.tiles import workshop
+from heatnets._core import statistics
+from heatnets._core.errors import Notes
+from heatnets._core.execution import make_context
+from heatnets.features.equation import equation
+from heatnets.pde import smoothness
+from heatnets.solvers import adaptive
+from heatnets.solvers.options import settings
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -75,8 +77,8 @@ def test_judges_are_unbiased():
     squares = []
     truth = []
     for seed in range(12):
-        judges = refine.Judges(problem, data, workshop(), seed, "test", (64, 7), 256)
-        dictionary = refine.Dictionary(problem, growth(problem, seed=seed), data, workshop(), refine.Grain())
+        judges = adaptive.Judges(problem, data, make_context(), seed, "test", (64, 7), 256)
+        dictionary = adaptive.Dictionary(problem, growth(problem, seed=seed), data, make_context(), adaptive.Grain())
         dictionary.grow(["signs"], "test")
         judges.table.add_features(dictionary.rows.blocks, "test")
         # Weights far from any solution, but Σ w = 1 over the initial features: ũ(0, ·) = u0.
@@ -86,7 +88,7 @@ def test_judges_are_unbiased():
         w[first] += (1 - w[first].sum()) / first.sum()
         n = judges.paths.s.size
         residual = judges.table.forcing[:n] - judges.table.residuals[:n] @ w
-        square = error_equation.mean_square(judges.paths.weight * residual.reshape(judges.paths.weight.shape))
+        square = statistics.mean_square(judges.paths.weight * residual.reshape(judges.paths.weight.shape))
         squares.append((square.mean * square.unit**2, square.noise * square.unit**2))
         exact = hn.exact_values(problem, judges.paths.t, judges.paths.x)
         truth.append(np.mean((exact - judges.table.values[n:] @ w) ** 2))
@@ -101,7 +103,7 @@ def test_mean_square_is_debiased_and_knows_its_noise():
     hits = []
     for _ in range(400):
         mean = rng.standard_normal(50) * 0.1
-        square = error_equation.mean_square((mean[:, None] + rng.standard_normal((50, 6))) * 1e-200)  # squares would underflow
+        square = statistics.mean_square((mean[:, None] + rng.standard_normal((50, 6))) * 1e-200)  # squares would underflow
         hits.append((square.mean * (square.unit / 1e-200) ** 2, square.noise * (square.unit / 1e-200) ** 2))
     means, noises = np.array(hits).T
     assert abs(means.mean() - 0.01) < 4 * means.std() / 20  # with the bias 1/6 of a plain square this would fail by far
@@ -111,7 +113,7 @@ def test_mean_square_is_debiased_and_knows_its_noise():
 def test_growth_keeps_what_it_has():
     problem = hn.problems.get("moving-ridge", dim=4)
     data, _ = equation(problem, 0)
-    grown = refine.Dictionary(problem, growth(problem), data, workshop(), refine.Grain())
+    grown = adaptive.Dictionary(problem, growth(problem), data, make_context(), adaptive.Grain())
     names = [d.name for d in grown.designs]
     grown.grow(names, "round 0")
     before = grown.rows.values.copy(), grown.rows.residuals.copy(), grown.rows.points[1].copy()
@@ -122,7 +124,7 @@ def test_growth_keeps_what_it_has():
     np.testing.assert_array_equal(grown.rows.points[1][:n], before[2])
     assert grown.sizes == {"orthogonal": 32, "signs": 32, "hadamard": 16}
     # What was added is what would have been computed at once.
-    fresh = refine.Table(problem, data, workshop(), grown.rows.points, 256)
+    fresh = adaptive.Table(problem, data, make_context(), grown.rows.points, 256)
     fresh.add_features(grown.rows.blocks, "at once")
     np.testing.assert_allclose(grown.rows.residuals, fresh.residuals, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(grown.rows.values, fresh.values, rtol=1e-13)
@@ -138,7 +140,7 @@ def test_history_tells_the_rounds():
         assert sum(later.features) > sum(earlier.features)
         assert later.seconds > earlier.seconds
     assert sum(line.startswith("round") and "estimated error" in line for line in lines) == len(history)
-    assert u.stats["time_degree"] in refine.DEGREES
+    assert u.stats["time_degree"] in adaptive.DEGREES
     assert u.stats["features"] in [h.features for h in history]
     assert "orthogonal" in u.stats["design"]
 
@@ -239,7 +241,7 @@ ROUGH = {
 def test_kinks_and_jumps_are_found_and_nothing_else(name):
     f = {**SMOOTH, **ROUGH}[name]
     problem = hn.Problem(dim=4, horizon=0.5, initial=f)
-    found = smoothness.kinks(problem, 0, workshop())
+    found = smoothness.kinks(problem, 0, make_context())
     if name in SMOOTH:
         assert found == {}
     else:
@@ -248,7 +250,7 @@ def test_kinks_and_jumps_are_found_and_nothing_else(name):
 
 def test_kinks_of_a_source_in_time_are_found():
     problem = hn.Problem(dim=2, horizon=1.0, initial=lambda x: x[0], source=lambda t, x: jnp.where(t > 0.5, x[0], 0.0))
-    assert set(smoothness.kinks(problem, 0, workshop())) == {"source"}
+    assert set(smoothness.kinks(problem, 0, make_context())) == {"source"}
 
 
 @pytest.mark.parametrize(("dim", "seconds"), [(1, 12), (5, 40)])
@@ -348,18 +350,18 @@ FIT = SimpleNamespace(degree=1, solved=SimpleNamespace(rcond=1e-14))
     ],
 )
 def test_a_design_is_dropped_only_where_the_others_are_as_good_and_converge(table, size, kept):
-    assert refine._choose(Errors(table, size), FIT, ALL) == kept
+    assert adaptive._choose(Errors(table, size), FIT, ALL) == kept
 
 
 @pytest.mark.parametrize(("closed_form", "seconds", "small"), [(False, 1e-2, True), (False, 1e-9, False), (True, 1e-2, False)])
 def test_slow_derivatives_start_small(closed_form, seconds, small, monkeypatch):
     problem = hn.problems.get("product-of-cosines", dim=150, closed_form=closed_form)
-    chosen, shop, notes = growth(problem), workshop(), Notes()
-    monkeypatch.setattr(refine, "_seconds", lambda dictionary, rows: seconds)
+    chosen, ctx, notes = growth(problem), make_context(), Notes()
+    monkeypatch.setattr(adaptive, "_seconds", lambda dictionary, rows: seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
-        grain = refine._grain(problem, chosen, equation(problem, 0)[0], shop, notes)
-    assert (grain == refine._SMALL) == small
+        grain = adaptive._grain(problem, chosen, equation(problem, 0)[0], ctx, notes)
+    assert (grain == adaptive._SMALL) == small
     assert any("closed form" in text for text in notes.texts) == small
 
 
@@ -387,5 +389,5 @@ def test_a_design_is_dropped_only_where_the_others_do_without_it(monkeypatch, er
     def error(dictionary, numbers, m, fit):
         return float(errors["".join("abc"[n] for n in numbers)][0 if m < size else 1])
 
-    monkeypatch.setattr(refine, "_error", error)
-    assert "".join(refine._choose(Sizes(size), FIT, list("abc"))) == kept
+    monkeypatch.setattr(adaptive, "_error", error)
+    assert "".join(adaptive._choose(Sizes(size), FIT, list("abc"))) == kept

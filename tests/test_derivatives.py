@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets.derivatives import RUNGS, Differentiable, choose, gradient
-from heatnets.function import Function
+from heatnets.pde.function import Function
+from heatnets.pde.laplacian import RUNGS, Differentiable, choose, gradient
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -8,10 +8,10 @@ import scipy.integrate
 import scipy.special
 
 import heatnets as hn
-from heatnets.collocation import grid, paths, time_fractions, uniform
-from heatnets.diffusions import Isotropic
-from heatnets.directions import DESIGNS, HadamardSigns, design
-from heatnets.walks import Straight
+from heatnets.features.designs import DESIGNS, HadamardSigns, design
+from heatnets.fit.collocation import grid, paths, time_fractions, uniform
+from heatnets.pde.diffusion import Isotropic
+from heatnets.pde.paths import Straight
 
 EACH = pytest.mark.parametrize("name", DESIGNS)
 

@@ -71,9 +71,14 @@ def test_links_lead_somewhere():
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
-@pytest.mark.parametrize("module", ["function", "problem", "solving", "montecarlo", "problems"])
-def test_docstring_examples(module):
-    result = doctest.testmod(importlib.import_module(f"heatnets.{module}"))
+SOURCE = ROOT / "src" / "heatnets"
+EXAMPLES = [path.relative_to(SOURCE) for path in sorted(SOURCE.rglob("*.py")) if ">>> " in path.read_text()]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=str)
+def test_docstring_examples(path):
+    parts = path.with_suffix("").parts
+    result = doctest.testmod(importlib.import_module(".".join(("heatnets", *parts)).removesuffix(".__init__")))
     assert result.attempted > 0
     assert result.failed == 0
 

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets.assembly import residual_rows, value_rows
-from heatnets.directions import design
-from heatnets.features import Feature, GaussianFamily, ImportanceFamily, KernelSource, Lags, family
-from heatnets.operators import equation
-from heatnets.tiles import workshop
+from heatnets._core.execution import make_context
+from heatnets.features.designs import design
+from heatnets.features.equation import equation
+from heatnets.features.families import GaussianFamily, ImportanceFamily, family
+from heatnets.features.features import Feature, KernelSource
+from heatnets.features.lag_transform import LagTransform
+from heatnets.fit.assembly import residual_rows, value_rows
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -94,10 +96,10 @@ def test_columns_of_weights_that_vary_in_time(degree):
     blocks = ImportanceFamily().draw(p, (2, 3), design("gaussian"), 0, True)
     rng = np.random.default_rng(0)
     points = rng.uniform(0.2, 0.8, 4), rng.standard_normal((4, 3))
-    shop = workshop()
+    ctx = make_context()
     rows, values = (
-        residual_rows(data, blocks, points, shop, degree, 2.0),
-        value_rows(data, blocks, points, shop, "values", degree, 2.0),
+        residual_rows(data, blocks, points, ctx, degree, 2.0),
+        value_rows(data, blocks, points, ctx, "values", degree, 2.0),
     )
     features = [one(block, j) for block in blocks for j in range(len(block.start))]
 
@@ -202,7 +204,7 @@ def test_source_features_under_any_density_average_to_the_same_integral():
         (GaussianFamily(source_density=hn.Density(lag_z, pdf)), 1.0),
         (ImportanceFamily(fraction_density=squares), 1.0),
         (ImportanceFamily(), 1.0),
-        (uniform, float(Lags(1, 0.8, 0.0).length) * 16.0),  # the paper leaves μ(𝒟)(2A)^d to the weights
+        (uniform, float(LagTransform(1, 0.8, 0.0).length) * 16.0),  # the paper leaves μ(𝒟)(2A)^d to the weights
     ]
     for fam, volume in cases:
         block = fam.draw(p, (0, n), design("gaussian"), 1)[1]
@@ -247,7 +249,7 @@ def test_a_feature_that_is_off_hides_no_nan():
 
 @pytest.mark.parametrize("dim", [3, 7, 500])
 def test_lags_reach_both_ends_in_any_dimension(dim):
-    lags = Lags(dim, 0.8, 8e-4)
+    lags = LagTransform(dim, 0.8, 8e-4)
     ends = np.asarray(lags.at(np.array([0.0, 1 - 1e-16])))
     np.testing.assert_allclose(ends[0], 0.8, rtol=1e-12)
     assert 8e-4 * (1 - 1e-12) <= ends[1] < 0.01

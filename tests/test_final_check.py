@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import error_equation, intervals, least_squares, refine
-from heatnets.errors import Notes
-from heatnets.judges import FinalCheck, Judges
-from heatnets.operators import equation
-from heatnets.reference import ReferenceValues
-from heatnets.settings import settings
-from heatnets.tables import Table
-from heatnets.tiles import workshop
+from heatnets._core import statistics
+from heatnets._core.errors import Notes
+from heatnets._core.execution import make_context
+from heatnets.certify import error_equation
+from heatnets.certify.reference_values import ReferenceValues
+from heatnets.features.equation import equation
+from heatnets.fit import least_squares
+from heatnets.fit.entry_cache import Table
+from heatnets.solvers import adaptive
+from heatnets.solvers.options import settings
+from heatnets.solvers.validation import FinalCheck, Judges
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -65,7 +68,7 @@ def overfitted():
     """A dictionary for waves in the plane, and a fit that cancels to many digits where its rows are, and not elsewhere."""
     problem = hn.Problem(dim=2, horizon=2.0, initial=bell, source=waves, diffusion=0.5)
     data = equation(problem, 0)[0]
-    dictionary = refine.Dictionary(problem, growth(problem), data, workshop(), refine.Grain())
+    dictionary = adaptive.Dictionary(problem, growth(problem), data, make_context(), adaptive.Grain())
     names = [d.name for d in dictionary.designs]
     for k in range(2):
         dictionary.grow(names, f"round {k}")
@@ -75,7 +78,7 @@ def overfitted():
 
 def check_of(dictionary, size=(256, 2), stream="test"):
     problem, rows = dictionary.problem, dictionary.rows
-    check = FinalCheck(Judges(problem, rows.data, workshop(), 0, stream, size, 256))
+    check = FinalCheck(Judges(problem, rows.data, make_context(), 0, stream, size, 256))
     check.judges.table.add_features(rows.blocks, "test")
     check.reference.extend(0)
     return check
@@ -84,7 +87,7 @@ def check_of(dictionary, size=(256, 2), stream="test"):
 def true_error(dictionary, fit):
     problem = dictionary.problem
     t, x = hn.random_points(problem, 1000, seed=3)
-    table = Table(problem, dictionary.rows.data, workshop(), (t, x), 256)
+    table = Table(problem, dictionary.rows.data, make_context(), (t, x), 256)
     table.add_features(dictionary.rows.blocks, "test")
     value = table.fitted(np.asarray(fit.solved.weights), np.arange(fit.features), fit.degree)
     return relative_error(value, waves_exact(t, x, 0.5))
@@ -115,7 +118,7 @@ def test_damping_is_chosen_by_the_judges():
 def test_monte_carlo_values_contradict_a_residual_that_is_blind():
     """The residual of max(x, 0) is zero and says nothing: u0 itself is taken for the solution, wrong by a third."""
     problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0))
-    dictionary = refine.Dictionary(problem, growth(problem), equation(problem, 0)[0], workshop(), refine.Grain())
+    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.Grain())
     dictionary.grow([dictionary.designs[0].name], "round 0")
     check = check_of(dictionary)
     weights = np.full(16, 1 / 16)
@@ -165,21 +168,21 @@ def test_reference_values_know_the_difference(rate):
     problem = hn.Problem(dim=5, horizon=2.0, initial=bell, source=waves, **process)
     plain, held = problem.plain, 0
     for seed in range(20):
-        found = ReferenceValues.over_region(plain, equation(plain, 0)[0], seed, "test", workshop(), points=64)
+        found = ReferenceValues.over_region(plain, equation(plain, 0)[0], seed, "test", make_context(), points=64)
         t, x = problem.frame.outward(*found.points) if problem.frame.changes else found.points
         exact = waves_exact(t, x, 0.5, rate)
         right, wrong = found.compare(exact, 0.95), found.compare(1.1 * exact, 0.95)
         held += right.low == 0.0 and wrong.low < 0.1 < wrong.high
         assert right.high < 3 * found.floor
         assert abs(wrong.value - 0.1) < 0.05
-        assert found.disagreement(3 * exact) > 1.5 * intervals.rms(exact)
-        assert found.disagreement(exact) < 0.1 * intervals.rms(exact)
+        assert found.disagreement(3 * exact) > 1.5 * statistics.rms(exact)
+        assert found.disagreement(exact) < 0.1 * statistics.rms(exact)
     assert held >= 16  # 95 % intervals, two of them at a time
 
 
 def test_reference_values_of_a_point_use_all_samples():
     problem = hn.Problem(dim=3, horizon=1.0, initial=lambda x: jnp.sum(jnp.cos(x)), region=hn.Point(np.full(3, 0.5)))
-    found = ReferenceValues.over_region(problem, equation(problem, 0)[0], 0, "test", workshop(), points=64)
+    found = ReferenceValues.over_region(problem, equation(problem, 0)[0], 0, "test", make_context(), points=64)
     exact = np.full(64, 3 * np.exp(-1.0) * np.cos(0.5))
     right, wrong = found.compare(exact, 0.999), found.compare(1.05 * exact, 0.999)
     assert right.low == 0.0
@@ -191,7 +194,7 @@ def test_reference_values_of_a_point_use_all_samples():
 def test_few_samples_that_carry_everything_are_said():
     """A bump that one path in a thousand meets."""
     problem = hn.Problem(dim=2, horizon=1.0, initial=lambda x: jnp.exp(-((x[0] - 6) ** 2 + x[1] ** 2) * 20), diffusion=0.5)
-    found = ReferenceValues.over_region(problem, equation(problem, 0)[0], 0, "test", workshop(), points=64)
+    found = ReferenceValues.over_region(problem, equation(problem, 0)[0], 0, "test", make_context(), points=64)
     assert found.heavy > 0.1
     assert found.compare(np.zeros(64), 0.95).reasons
 
@@ -214,15 +217,15 @@ def test_important_points_leave_means_as_they_are():
 
 @pytest.mark.parametrize(("samples", "weight"), [(np.eye(1, 100)[0], 1.0), (np.ones(100), 0.01), (np.zeros(10), 0.0)])
 def test_tail_weight(samples, weight):
-    assert intervals.tail_weight(samples) == pytest.approx(weight)
-    assert intervals.tail_weight(1e-200 * samples) == pytest.approx(weight)
+    assert statistics.tail_weight(samples) == pytest.approx(weight)
+    assert statistics.tail_weight(1e-200 * samples) == pytest.approx(weight)
 
 
 def test_an_upper_bound_is_never_below_the_noise():
     """Products of independent samples can be negative on average; the upper end of a square's root cannot be zero."""
     rng, hits = np.random.default_rng(0), 0
     for _ in range(200):
-        found = intervals.relative(1e-2 * rng.standard_normal((64, 4)), np.ones(64), np.zeros(64), 0.95)
+        found = statistics.relative(1e-2 * rng.standard_normal((64, 4)), np.ones(64), np.zeros(64), 0.95)
         assert found.high > 1e-4
         hits += found.low == 0.0
     assert hits > 180
@@ -291,8 +294,8 @@ def test_what_cannot_be_estimated_is_declined():
     """Neither residuals nor Monte Carlo values can be believed: the error is infinite, and the words begin with "not solved"."""
     problem = hn.Problem(dim=2, horizon=1.0, initial=bell)
     notes = Notes()
-    ending = refine.Ending("nothing is left", None, ("one residual carries the estimate",), {})
-    dictionary = refine.Dictionary(problem, growth(problem), equation(problem, 0)[0], workshop(), refine.Grain())
+    ending = adaptive.Ending("nothing is left", None, ("one residual carries the estimate",), {})
+    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.Grain())
     dictionary.grow([dictionary.designs[0].name], "round 0")
     facts = {
         "features": (16, 0),
@@ -303,8 +306,8 @@ def test_what_cannot_be_estimated_is_declined():
     }
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        u = refine.network(
-            problem, growth(problem), workshop(), notes, refine.Clock(), [], np.inf, dictionary.rows.data, dictionary.rows.blocks,
+        u = adaptive.network(
+            problem, growth(problem), make_context(), notes, adaptive.Clock(), [], np.inf, dictionary.rows.data, dictionary.rows.blocks,
             np.full(16, 1 / 16), ending, facts,
         )  # fmt: skip
     assert str(said[0].message).startswith("not solved: the error cannot be estimated (one residual carries the estimate)")
@@ -318,12 +321,12 @@ def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
         error = np.exp(0.7 * rng.standard_normal(1024))
         chosen = error_equation.important_points(np.arange(1024.0), np.zeros((1024, 1)), error, 256, rng)
         e = error[chosen.t.astype(int)]
-        pool = error_equation.Pool(chosen.weight, chosen.pool)
+        pool = statistics.Pool(chosen.weight, chosen.pool)
         samples = np.sqrt(chosen.weight)[:, None] * (e[:, None] + 0.1 * rng.standard_normal((256, 2)))
         values = 100 * np.sqrt(chosen.weight)
         truth = np.exp(0.7**2) / 100
-        held += intervals.relative(samples, values, np.zeros(256), 0.98, pool).high > truth
-        bare += intervals.relative(samples, values, np.zeros(256), 0.98).high > truth
+        held += statistics.relative(samples, values, np.zeros(256), 0.98, pool).high > truth
+        bare += statistics.relative(samples, values, np.zeros(256), 0.98).high > truth
     assert held >= 180  # 99 % one-sided, of squares that are lognormal
     assert bare < held - 5
 
@@ -331,7 +334,7 @@ def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
 def test_a_perfect_fit_is_not_accused_by_the_maximum_principle():
     """In high dimension rows near the centre see values that no path from 64 random points of the region does."""
     problem = hn.Problem(dim=10, horizon=0.1, initial=lambda x: jnp.exp(-x @ x / 2), region=hn.Box(-2.0, 2.0))
-    dictionary = refine.Dictionary(problem, growth(problem), equation(problem, 0)[0], workshop(), refine.Grain())
+    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.Grain())
     dictionary.grow([d.name for d in dictionary.designs], "round 0")
     dictionary.extend_reference()
     columns = np.arange(len(dictionary.kind))

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heatnets.errors import InputError
-from heatnets.formulas import DEEPEST, FUNCTIONS, LONGEST, Formula, FormulaError, parse
+from heatnets._core.errors import InputError
+from heatnets.io.formulas import DEEPEST, FUNCTIONS, LONGEST, Formula, FormulaError, parse
 
 pytestmark = pytest.mark.usefixtures("x64")
 

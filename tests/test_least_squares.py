@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets.least_squares import SOLVERS, near, solve
+from heatnets.fit.least_squares import SOLVERS, near, solve
 
 pytestmark = pytest.mark.usefixtures("x64")
 EPS = np.finfo(float).eps

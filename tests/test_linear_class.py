@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import diffusions
-from heatnets.derivatives import RUNGS, Differentiable, choose
-from heatnets.function import Function
+from heatnets.pde import diffusion
+from heatnets.pde.function import Function
+from heatnets.pde.laplacian import RUNGS, Differentiable, choose
 
 pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.filterwarnings("ignore:not solved")]  # crude networks on purpose
 
@@ -77,7 +77,7 @@ def problem_of(name, backward=False, **more):
 @pytest.mark.parametrize("name", DIFFUSIONS)
 def test_roots(name):
     given, A = DIFFUSIONS[name]
-    scatter = diffusions.diffusion(given, DIM)
+    scatter = diffusion.diffusion(given, DIM)
     S = scatter.shape(np.eye(DIM)).T
     np.testing.assert_allclose(S @ S.T, A, atol=1e-13)
     np.testing.assert_allclose(scatter.matrix(DIM), A, atol=1e-13)
@@ -86,7 +86,7 @@ def test_roots(name):
     np.testing.assert_allclose(scatter.stiffness * np.ones(DIM), np.sqrt(np.diag(np.linalg.inv(A))), rtol=1e-9)
     if isinstance(given, np.ndarray):
         changed = given.copy()
-        kept = diffusions.diffusion(changed, DIM)
+        kept = diffusion.diffusion(changed, DIM)
         changed[:] = 0.0
         np.testing.assert_allclose(kept.matrix(DIM), A, atol=1e-13)  # a problem does not change
 
@@ -96,7 +96,7 @@ def test_roots(name):
 def test_second_derivatives(name, rung):
     """tr(A D²f) by every rung, and by the one that is chosen, against the Hessian."""
     given, A = DIFFUSIONS[name]
-    scatter = jax.tree.map(jnp.asarray, diffusions.diffusion(given, DIM))
+    scatter = jax.tree.map(jnp.asarray, diffusion.diffusion(given, DIM))
 
     def f(x):
         return jnp.sin(x[0] * x[1]) + jnp.sum(jnp.exp(0.3 * x)) + x[2] ** 3 * x[3]

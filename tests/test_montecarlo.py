@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import montecarlo
+from heatnets.certify import montecarlo
 
 
 def flat(problem, runs, x=None):
@@ -86,12 +86,12 @@ def test_nearly_constant_samples_do_not_cancel():
 
 
 def test_mild_rows_and_the_judge_do_not_share_draws():
-    from heatnets.tiles import workshop
+    from heatnets._core.execution import make_context
 
     problem = hn.problems.get("oscillating", dim=2)
     t, x = hn.random_points(problem, 5)
     with jax.enable_x64(True):
-        rows = montecarlo.mild_samples(problem, t, x, 64, 0, workshop())
+        rows = montecarlo.mild_samples(problem, t, x, 64, 0, make_context())
     assert not np.any(rows == montecarlo.importance(problem, t, x, samples=64, seed=0).value)
 
 

@@ -12,8 +12,8 @@ from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 
 import heatnets as hn
-from heatnets import canvas, plots
-from heatnets.refine import Round
+from heatnets.plotting import figures, style
+from heatnets.solvers.adaptive import Round
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def words_in_place(figure: Figure):
 
 def test_slices_draw_u_its_band_and_the_exact_solution(grown):
     problem, region = grown.problem, grown.problem.region
-    figure = plots.slices(grown, coordinates=[0, 2], lines=1, points=41)
+    figure = figures.slices(grown, coordinates=[0, 2], lines=1, points=41)
     top, errors = figure.axes
     s = np.linspace(-1, 1, 41)
     half = grown.stats["estimated_error"] * size(grown)
@@ -105,14 +105,14 @@ def test_the_band_is_as_wide_as_the_error(grown):
     t, x = hn.random_points(grown.problem, 2000, seed=3)
     exact = hn.exact_values(grown.problem, t, x)
     true = np.sqrt(np.mean((grown(t, x) - exact) ** 2))
-    line = plots.slices(grown, lines=0, points=11).axes[1].lines[-1].get_ydata()
+    line = figures.slices(grown, lines=0, points=11).axes[1].lines[-1].get_ydata()
     assert line[0] == pytest.approx(grown.stats["estimated_error"] * np.sqrt(np.mean(exact**2)), rel=0.5)
     assert line[0] > true / 3
 
 
 def test_certified_bars_hold_the_exact_solution(backward):
     """The network is wrong by per cents; the bars are not."""
-    figure = plots.slices(backward, certified=3, points=101)
+    figure = figures.slices(backward, certified=3, points=101)
     top, errors = figure.axes
     assert backward.stats["estimated_error"] is None
     (bars,) = [c for c in top.containers if isinstance(c, ErrorbarContainer)]
@@ -131,24 +131,24 @@ def test_certified_bars_hold_the_exact_solution(backward):
 
 def test_a_terminal_value_problem_in_one_dimension(backward):
     """The default time is 0, the axis is x itself, and there are no random lines."""
-    figure = plots.slices(backward, points=21)
+    figure = figures.slices(backward, points=21)
     ax = figure.axes[0]
     assert "u(0, x)" in ax.get_title("left")
     assert figure.axes[-1].get_xlabel() == "x"
     assert len(ax.lines) == 2
     x = np.linspace(-1, 1, 21)
     np.testing.assert_allclose(ax.lines[0].get_data(), (x, backward(0.0, x[:, None])), rtol=1e-12)
-    figure = plots.evolution(backward, x=[0.4], points=11)
+    figure = figures.evolution(backward, x=[0.4], points=11)
     t = np.linspace(0, 0.5, 11)
     np.testing.assert_allclose(figure.axes[0].lines[0].get_data(), (t, backward(t, [0.4])), rtol=1e-12)
     np.testing.assert_allclose(figure.axes[0].lines[1].get_ydata(), np.exp(-4 * (0.5 - t)) * np.sin(0.8), rtol=1e-12)
     assert "given at the right end" in figure.axes[-1].get_xlabel()
-    plots.weights(backward)
-    assert plots.weights(backward).axes[0].get_legend_handles_labels()[1][0] == "terminal (8)"
+    figures.weights(backward)
+    assert figures.weights(backward).axes[0].get_legend_handles_labels()[1][0] == "terminal (8)"
 
 
 def test_residuals_by_size_and_by_time(fixed):
-    figure = plots.residuals(fixed, points=600, seed=2)
+    figure = figures.residuals(fixed, points=600, seed=2)
     often, when = figure.axes
     t, x = hn.random_points(fixed.problem, 600, 2)
     found = np.abs(fixed.residual(t, x))
@@ -168,8 +168,8 @@ def test_kinked_data_have_no_residual_and_all_the_rest(kinked):
     """A `Point` of a geometric Brownian motion: places stay positive, and the estimate is of the point alone."""
     assert "`terminal` has kinks" in kinked.kinks
     with pytest.raises(hn.InputError, match=r"`terminal` has kinks .* not defined there. Judge this solution by u.certify"):
-        plots.residuals(kinked)
-    figure = plots.slices(kinked, points=21, lines=1)
+        figures.residuals(kinked)
+    figure = figures.slices(kinked, points=21, lines=1)
     value = kinked(0.0, [100.0] * 3)
     for i, bars in enumerate(figure.axes[0].containers):
         (path,) = bars.lines[2][0].get_paths()
@@ -177,11 +177,11 @@ def test_kinked_data_have_no_residual_and_all_the_rest(kinked):
         np.testing.assert_allclose(path.vertices, [[0, value - half], [0, value + half]], rtol=1e-9, atol=1e-9, err_msg=str(i))
     assert len(figure.axes[0].containers) == 3
     for kind in ("line", "evolution", "weights", "history"):
-        words_in_place(plots.KINDS[kind](kinked))
+        words_in_place(figures.KINDS[kind](kinked))
 
 
 def test_weights_are_drawn_times_their_number(fixed, grown):
-    ax = plots.weights(fixed).axes[0]
+    ax = figures.weights(fixed).axes[0]
     for line, w in zip(ax.lines, fixed.weights, strict=False):
         np.testing.assert_allclose(line.get_ydata(), len(w) * np.sort(w)[::-1])
     assert ax.lines[-1].get_ydata()[0] == 1
@@ -189,20 +189,20 @@ def test_weights_are_drawn_times_their_number(fixed, grown):
     # Weights that are polynomials in time are drawn at its end: as `explain` has them there, from its own sums of powers.
     (w,) = grown.weights
     assert w.ndim == 2
-    drawn = plots.weights(grown).axes[0].lines[0].get_ydata()
+    drawn = figures.weights(grown).axes[0].lines[0].get_ydata()
     found = grown.explain(grown.problem.horizon, [0.2] * 4, samples=16)
     np.testing.assert_allclose(
         drawn, len(w) * np.sort(found.weights["initial"])[::-1], rtol=1e-9, atol=1e-9 * np.abs(drawn).max()
     )
     np.testing.assert_allclose(
-        plots.explanation(found).axes[1].lines[0].get_ydata(), drawn, rtol=1e-9, atol=1e-9 * np.abs(drawn).max()
+        figures.explanation(found).axes[1].lines[0].get_ydata(), drawn, rtol=1e-9, atol=1e-9 * np.abs(drawn).max()
     )
 
 
 def test_many_weights_are_thinned_to_their_ends():
     figure = Figure()
     ax = figure.subplots()
-    plots._weights(ax, {"initial": np.linspace(0, 1, 5000)})
+    figures._weights(ax, {"initial": np.linspace(0, 1, 5000)})
     drawn = ax.lines[0].get_data()
     assert len(drawn[0]) == 1000
     assert (drawn[0][0], drawn[0][-1], drawn[1][0], drawn[1][-1]) == (1, 5000, 5000, 0)
@@ -213,7 +213,7 @@ def test_history_shows_every_round(fixed):
     rounds = [Round((48 * 2**i, 48 * 2**i), 768 * 2**i, 3, "signs", e, 2.0**i) for i, e in enumerate(errors)]
     stopped = "the next round would take about 11 s, and 4.1 of 10 s are spent"
     stats = {"history": tuple(rounds), "estimated_error": 4e-5, "features": (96, 96), "rows": (1536, 0), "stopped": stopped}
-    figure = plots.history(SimpleNamespace(stats=stats))
+    figure = figures.history(SimpleNamespace(stats=stats))
     by_features, by_seconds = figure.axes
     np.testing.assert_allclose(by_features.lines[0].get_data(), ([96, 192, 384], [1e-2, 3e-5, 1e-17]))
     np.testing.assert_allclose(by_seconds.lines[0].get_data(), ([1, 2, 4], [1e-2, 3e-5, 1e-17]))
@@ -223,19 +223,19 @@ def test_history_shows_every_round(fixed):
     assert stopped in by_features.get_title("left").replace("\n", " ")
     words_in_place(figure)
     with pytest.raises(hn.InputError, match="fixed size .* no rounds of growth"):
-        plots.history(fixed)
+        figures.history(fixed)
 
 
 def test_a_normal_region_and_every_kind(cloud, grown):
-    figure = plots.slices(cloud, coordinates=[1], lines=0, points=9)
+    figure = figures.slices(cloud, coordinates=[1], lines=0, points=9)
     x = figure.axes[0].lines[0].get_xdata()
     assert figure.axes[-1].get_xlabel() == "$x_{2}$"
     assert x[4] == 1.0
     assert x[-1] - x[0] == pytest.approx(2.0, rel=0.15)  # twice two standard deviations, known from 256 points
     assert len(figure.axes) == 1  # nothing is known of its error
-    for kind in set(plots.KINDS) - {"history"}:
-        words_in_place(plots.KINDS[kind](cloud))
-    for draw in plots.KINDS.values():
+    for kind in set(figures.KINDS) - {"history"}:
+        words_in_place(figures.KINDS[kind](cloud))
+    for draw in figures.KINDS.values():
         words_in_place(draw(grown))
 
 
@@ -248,20 +248,20 @@ def test_a_normal_region_and_every_kind(cloud, grown):
 )  # fmt: skip
 def test_slices_refuse_in_words(fixed, arguments, words):
     with pytest.raises(hn.InputError, match=words):
-        plots.slices(fixed, **arguments)
+        figures.slices(fixed, **arguments)
 
 
 def test_evolution_takes_one_point(fixed):
     with pytest.raises(hn.InputError, match=r"`x` must be one point, of shape \(5,\); got shape \(2, 5\)"):
-        plots.evolution(fixed, x=np.zeros((2, 5)))
+        figures.evolution(fixed, x=np.zeros((2, 5)))
 
 
 def test_dark_pictures_leave_the_figure_as_it_was(fixed, tmp_path):
-    figure = plots.residuals(fixed, points=100)
+    figure = figures.residuals(fixed, points=100)
     light, dark, again = (tmp_path / f"{name}.png" for name in ("light", "dark", "again"))
-    plots.save(figure, light)
-    assert plots.save(figure, dark, dark=True) == dark
-    plots.save(figure, again)
+    figures.save(figure, light)
+    assert figures.save(figure, dark, dark=True) == dark
+    figures.save(figure, again)
     assert light.read_bytes() == again.read_bytes()
     bright, dim = (matplotlib.image.imread(path)[..., :3] for path in (light, dark))
     assert bright.shape == dim.shape
@@ -286,9 +286,9 @@ def test_every_colour_can_be_seen_on_white_and_on_dark():
         low, high = sorted([luminance(one), luminance(other)])
         return (high + 0.05) / (low + 0.05)
 
-    for paper in ("#ffffff", canvas._PAPER):
-        assert min(contrast(colour, paper) for colour in canvas.COLOURS) > 2.2
-        assert min(contrast(colour, paper) for colour in (*canvas.COLOURS[:3], canvas.GREY)) > 3.3
+    for paper in ("#ffffff", style._PAPER):
+        assert min(contrast(colour, paper) for colour in style.COLOURS) > 2.2
+        assert min(contrast(colour, paper) for colour in (*style.COLOURS[:3], style.GREY)) > 3.3
 
 
 @pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
@@ -296,17 +296,17 @@ def test_files_are_of_their_kind_and_the_same_each_time(ending, magic, tmp_path)
     figure = Figure()
     figure.subplots().plot([0, 1], [1, 0])
     for dark in (False, True):
-        first = plots.save(figure, tmp_path / f"a.{ending}", dark).read_bytes()
+        first = figures.save(figure, tmp_path / f"a.{ending}", dark).read_bytes()
         assert first.startswith(magic)
-        assert plots.save(figure, tmp_path / f"b.{ending.upper()}", dark).read_bytes() == first
+        assert figures.save(figure, tmp_path / f"b.{ending.upper()}", dark).read_bytes() == first
 
 
 def test_save_refuses_in_words_and_leaves_nothing_half_written(tmp_path, monkeypatch):
     figure = Figure()
     with pytest.raises(hn.InputError, match=r"must end in .png, .svg or .pdf; got '.*a.jpg'"):
-        plots.save(figure, tmp_path / "a.jpg")
+        figures.save(figure, tmp_path / "a.jpg")
     with pytest.raises(hn.InputError, match="a folder that exists"):
-        plots.save(figure, tmp_path / "missing" / "a.png")
+        figures.save(figure, tmp_path / "missing" / "a.png")
 
     def fails(out, **options):
         out.write(b"half")
@@ -314,5 +314,5 @@ def test_save_refuses_in_words_and_leaves_nothing_half_written(tmp_path, monkeyp
 
     monkeypatch.setattr(figure, "savefig", fails)
     with pytest.raises(RuntimeError):
-        plots.save(figure, tmp_path / "a.png")
+        figures.save(figure, tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == []

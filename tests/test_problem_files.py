@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets.identity import differences, fingerprint
-from heatnets.problem_files import from_toml, read, size_in_bytes
+from heatnets.io.problem_files import from_toml, read, size_in_bytes
+from heatnets.pde.fingerprint import differences, fingerprint
 
 OWN = """
 dim = 4

@@ -13,8 +13,8 @@ import pytest
 from matplotlib.figure import Figure
 from rich.console import Console
 
-from heatnets import report
-from heatnets.report import Group, Picture, Section, Table
+from heatnets.plotting import html
+from heatnets.plotting.html import Group, Picture, Section, Table
 
 TABLE = Table(
     "Errors & seconds", (Group("", ("d",)), Group("the paper", ("L2", "min")), Group("here", ("L2",))), [["100", "1e-7", "5", "<1e-9"], ["200", "1e-7", "5", "3e-9"], ["500", "–", "–", "2e-8"]]
@@ -35,7 +35,7 @@ def picture():
 def page():
     settings = Table("Settings", (Group("", ("what", "value")),), [["seed", "0"]])
     sections = [Section(name, f"Result {name}", ["Words with <angles> & more."], [TABLE], [picture()], settings) for name in "ab"]
-    return report.page("A report", "What it is.", sections)
+    return html.page("A report", "What it is.", sections)
 
 
 class Checker(HTMLParser):
@@ -91,15 +91,15 @@ def test_pictures_follow_the_colour_of_the_page(page):
 
 
 def test_tables_in_markdown_and_in_a_terminal():
-    lines = report.markdown(TABLE).splitlines()
+    lines = html.markdown(TABLE).splitlines()
     assert lines[0] == "| d | the paper: L2 | the paper: min | here: L2 |"
     assert lines[2] == "| 100 | 1e-7 | 5 | <1e-9 |"
     assert all(line.count("|") == 5 for line in lines)
-    stacked = report.markdown(TABLE, widest=3)
+    stacked = html.markdown(TABLE, widest=3)
     assert stacked.startswith("*the paper*\n\n| d | L2 | min |\n|---|---|---|\n| 100 … 200 | 1e-7 | 5 |\n\n*here*")
     assert stacked.endswith("| 500 | 2e-8 |")
     console = Console(width=40, record=True, file=io.StringIO())
-    console.print(*report.text(TABLE))
+    console.print(*html.text(TABLE))
     shown = console.export_text()
     assert "100 … 200" in shown
     assert shown.count("500") == 1  # one group has nothing to say of it
@@ -109,12 +109,12 @@ def test_tables_in_markdown_and_in_a_terminal():
     ("value", "words"), [(None, "–"), (0.0, "0"), (1.234e-7, "1.2e-07"), (0.05, "5.0e-02"), (0.5, "0.5"), (42.3, "42"), (12345.0, "1.2e+04")]
 )  # fmt: skip
 def test_numbers(value, words):
-    assert report.number(value) == words
+    assert html.number(value) == words
 
 
 @pytest.mark.parametrize(("value", "words"), [(None, "–"), (0.05, "0.05×"), (3.21, "3.2×"), (5432.1, "5,400×"), (3e8, "3e+08×")])
 def test_ratios(value, words):
-    assert report.times(value) == words
+    assert html.times(value) == words
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")

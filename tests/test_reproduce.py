@@ -13,8 +13,8 @@ import pytest
 
 import heatnets as hn
 from heatnets import reproduce
-from heatnets.errors import InputError
-from heatnets.report import markdown
+from heatnets._core.errors import InputError
+from heatnets.plotting.html import markdown
 from heatnets.reproduce import cells, convergence, one_dim, plain, published, table_2
 from heatnets.reproduce.compare import Done
 

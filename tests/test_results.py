@@ -15,7 +15,7 @@ import pytest
 from safetensors.numpy import save as tensors
 
 import heatnets as hn
-from heatnets import archives, storage
+from heatnets._core import atomic_files, container
 
 pytestmark = pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
 
@@ -70,7 +70,7 @@ def kept(tmp_path_factory):
 
 def test_directions_and_versions_are_in_the_file(kept):
     u, path = kept
-    manifest, arrays = archives.read(path, "result")
+    manifest, arrays = container.read(path, "result")
     block = u._blocks[0][0]
     np.testing.assert_array_equal(arrays["block 0 direction"], np.asarray(block.direction))
     assert manifest["heatnets"] == hn.__version__
@@ -94,16 +94,16 @@ def test_functions_are_not_stored_and_must_be_given_again(tmp_path):
 
 def rewritten(path, target, change):
     """A file with its manifest changed and its digests right."""
-    manifest, arrays = archives.read(path, "result")
+    manifest, arrays = container.read(path, "result")
     del manifest["schema"], manifest["parts"]
     kind = manifest.pop("kind")
     change(manifest, arrays)
-    schema = manifest.pop("schema", archives.SCHEMA)
-    before, archives.SCHEMA = archives.SCHEMA, schema
+    schema = manifest.pop("schema", container.SCHEMA)
+    before, container.SCHEMA = container.SCHEMA, schema
     try:
-        return archives.write(target, manifest.pop("kind", kind), manifest, arrays)
+        return container.write(target, manifest.pop("kind", kind), manifest, arrays)
     finally:
-        archives.SCHEMA = before
+        container.SCHEMA = before
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_ten_thousand_damaged_files(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "eval", lambda *a: ran.append(a))
     monkeypatch.setattr(os, "system", lambda *a: ran.append(a))
     data, rng, file = kept[1].read_bytes(), random.Random(0), tmp_path / "damaged"
-    manifest, arrays = archives.read(kept[1], "result")
+    manifest, arrays = container.read(kept[1], "result")
     slowest, header = 0.0, 8 + int.from_bytes(data[:8], "little")
     for number in range(10_000):
         raw = bytearray(data)
@@ -186,7 +186,7 @@ def test_ten_thousand_damaged_files(kept, tmp_path, monkeypatch):
         file.write_bytes(raw)
         start = time.perf_counter()
         try:
-            found, parts = archives.read(file, "result")
+            found, parts = container.read(file, "result")
         except hn.FileError as error:
             assert len(str(error)) > 20  # noqa: PT017
         else:
@@ -206,7 +206,7 @@ def test_a_full_disk_leaves_the_file_that_was_there(kept, tmp_path, monkeypatch)
     def full(number):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(storage.os, "fsync", full)
+    monkeypatch.setattr(atomic_files.os, "fsync", full)
     with pytest.raises(hn.FileError, match="No space left on device. The file that was there is as it was"):
         u.save(target)
     assert target.read_bytes() == before
@@ -266,7 +266,7 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_difference(tmp_path,
         hn.solve(hn.problems.get("oscillating", dim=4), seconds=3, checkpoint=file)
     with pytest.raises(hn.InputError, match="`seed` is 1 here, 0 there"):
         hn.solve(hn.problems.get("oscillating", dim=3), seed=1, checkpoint=file)
-    monkeypatch.setattr("heatnets.checkpoints.__version__", "9.9")
+    monkeypatch.setattr("heatnets.solvers.checkpoint.__version__", "9.9")
     with pytest.raises(hn.InputError, match=f"`heatnets` is '9.9' here, '{hn.__version__}' there"):
         hn.solve(hn.problems.get("oscillating", dim=3), checkpoint=file)
     monkeypatch.undo()

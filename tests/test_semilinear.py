@@ -9,18 +9,21 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import heatnets as hn
-from heatnets import directions, newton, solution
-from heatnets.collocation import uniform
-from heatnets.derivatives import Chained
-from heatnets.errors import InputError, NumericalError
-from heatnets.features import ImportanceFamily, Pair, ReactedInitial
-from heatnets.function import Function, jumps
-from heatnets.operators import equation, on_device
-from heatnets.reactions import Polynomial, Reacted
-from heatnets.remainder import Remainder, bent
-from heatnets.tables import Table
-from heatnets.tangents import Fit
-from heatnets.tiles import workshop
+from heatnets import solution
+from heatnets._core.errors import InputError, NumericalError
+from heatnets._core.execution import make_context
+from heatnets.certify.linearization import Fit
+from heatnets.certify.linearization_error import Remainder, bent
+from heatnets.features import designs
+from heatnets.features.equation import equation, on_device
+from heatnets.features.families import ImportanceFamily
+from heatnets.features.features import Pair, ReactedInitial
+from heatnets.fit import newton
+from heatnets.fit.collocation import uniform
+from heatnets.fit.entry_cache import Table
+from heatnets.pde.function import Function, jumps
+from heatnets.pde.laplacian import Chained
+from heatnets.pde.nonlinearity import Polynomial, Reacted
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -108,7 +111,7 @@ def test_entries_are_those_of_brute_force(source):
     data, _ = equation(problem, 0)
     chained = isinstance(data.reaction, Chained)
     assert chained == problem.nonlinear.everywhere_alike(3)
-    blocks = ImportanceFamily().draw(problem, (2, 2), directions.DESIGNS["gaussian"], 0, True)
+    blocks = ImportanceFamily().draw(problem, (2, 2), designs.DESIGNS["gaussian"], 0, True)
     assert all(isinstance(b, Pair) for b in blocks)
     assert isinstance(blocks[0].one, ReactedInitial) == (not problem.nonlinear.slopes)
     t, x = jnp.asarray(0.37), jnp.array([0.2, -0.5, 0.4])
@@ -122,8 +125,8 @@ def test_entries_are_those_of_brute_force(source):
 def table(problem, features, rows=40, seed=0):
     data, _ = equation(problem, 0)
     points = uniform(problem.region, problem.horizon, rows, problem.dim, np.random.default_rng(seed))
-    found = Table(problem, data, workshop(), points)
-    found.add_features(ImportanceFamily().draw(problem, features, directions.DESIGNS["gaussian"], 0, True), "")
+    found = Table(problem, data, make_context(), points)
+    found.add_features(ImportanceFamily().draw(problem, features, designs.DESIGNS["gaussian"], 0, True), "")
     return found
 
 
@@ -174,14 +177,14 @@ def test_the_change_of_a_slope_is_bounded_in_all_directions():
         dim=4, horizon=1.0, initial=bell, source=lambda t, x, u, du: -du @ du, diffusion=np.array([0.5, 1, 2, 4.0])
     ).plain
     data, _ = equation(problem, 0)
-    blocks = ImportanceFamily().draw(problem, (4, 4), directions.DESIGNS["gaussian"], 0, True)
+    blocks = ImportanceFamily().draw(problem, (4, 4), designs.DESIGNS["gaussian"], 0, True)
     fit = Fit(data, [(b, jnp.full((4, 1), 0.25)) for b in blocks])
     given = (problem.nonlinear, fit, on_device(problem.scatter), None)
     s, y, size, t = jnp.asarray(0.4), jnp.array([0.1, 0.2, -0.3, 0.4]), jnp.asarray(0.01), jnp.asarray(0.7)
     assert float(bent(given, s, y, size, t)) == pytest.approx(0.01**2 / 0.7 / 0.5, rel=1e-3)  # 2/(2t) over the smallest of A
     alone = hn.Problem(dim=4, horizon=1.0, initial=bell, source=lambda t, x, u: u**3).plain
     data, _ = equation(alone, 0)
-    blocks = ImportanceFamily().draw(alone, (4, 4), directions.DESIGNS["gaussian"], 0, True)
+    blocks = ImportanceFamily().draw(alone, (4, 4), designs.DESIGNS["gaussian"], 0, True)
     fit = Fit(data, [(b, jnp.full((4, 1), 0.25)) for b in blocks])
     u = float(fit.both(s, y, False)[0])
     assert float(bent((alone.nonlinear, fit, on_device(alone.scatter), None), s, y, size, t)) == pytest.approx(

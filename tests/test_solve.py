@@ -123,17 +123,17 @@ def test_every_solver_with_both_kinds_of_initial_rows(solver, initial_rows):
 
 @pytest.mark.usefixtures("x64")
 def test_initial_weight_multiplies_the_squared_misfit():
-    from heatnets import linear
-    from heatnets.directions import design
-    from heatnets.features import family
-    from heatnets.operators import equation
-    from heatnets.tiles import workshop
+    from heatnets._core.execution import make_context
+    from heatnets.features.designs import design
+    from heatnets.features.equation import equation
+    from heatnets.features.families import family
+    from heatnets.solvers import fixed_size
 
     problem = hn.problems.get("oscillating", dim=3)
     data, blocks = equation(problem, 0)[0], family("importance").draw(problem, (5, 4), design(None), 0)
     x = hn.random_points(problem, 7)[1]
     settings = SimpleNamespace(initial_weight=5.0, time_degree=0)
-    rows, values = linear._initial_rows(data, blocks, x, settings, workshop())
+    rows, values = fixed_size._initial_rows(data, blocks, x, settings, make_context())
     start = np.array([problem.initial(jnp.asarray(p)) for p in x])
     np.testing.assert_allclose(np.asarray(values) ** 2, 5.0 * start**2, rtol=1e-12)
     np.testing.assert_allclose(np.asarray(rows[:, :5]) ** 2, np.tile(5.0 * start[:, None] ** 2, 5), rtol=1e-12)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 import shutil
 import subprocess
 from dataclasses import replace
+from html import escape, unescape
 from html.parser import HTMLParser
 
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import report, solved
+from heatnets.plotting import solve_report
 
 FORMULA = "t * exp(-x @ x / d) + " * 12 + "0 & <script>alert(1)</script>"
 COMMAND = "heatnets solve problem.toml --seed 0 --out " + "a-long-name-without-a-gap" * 6 + ".html"
@@ -38,7 +38,7 @@ def certificates(solution):
 @pytest.fixture(scope="module")
 def page(solution, certificates):
     stated = [("equation", "u_t = Δu + F(t, x)"), ("F(t, x)", FORMULA)]
-    return solved.page(
+    return solve_report.page(
         solution, title="A <i>page</i>", stated=stated, certificates=certificates, reproduce=COMMAND, warnings=[WARNING, WARNING]
     )
 
@@ -47,7 +47,9 @@ def page(solution, certificates):
 def fixed_page():
     problem = hn.Problem(dim=1, horizon=0.5, terminal=lambda x: jnp.sin(2 * x[0]))
     u = hn.solve(problem, features=(8, 0), antithetic=True)
-    return solved.page(u, title="One", stated=[("u(T, x)", "sin(2 x)")], certificates=[], reproduce="python one.py", warnings=[])
+    return solve_report.page(
+        u, title="One", stated=[("u(T, x)", "sin(2 x)")], certificates=[], reproduce="python one.py", warnings=[]
+    )
 
 
 class Reader(HTMLParser):
@@ -135,7 +137,7 @@ def test_what_is_not_known_is_said(fixed_page, solution):
         stats = {**solution.stats, "tolerance_met": met}
         other = solution.of(solution.problem)
         other.stats = stats
-        assert f"The tolerance that was asked for {words}" in solved._answer(other, []).paragraphs[1]
+        assert f"The tolerance that was asked for {words}" in solve_report._answer(other, []).paragraphs[1]
 
 
 needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
@@ -176,9 +178,9 @@ def test_a_browser_shows_everything_within_its_width(page, fixed_page, width, da
     """Windows have a least width of 500, so that the page is measured in a frame; the page itself is as it is."""
     for shown in (page, fixed_page):
         path = tmp_path / "measure.html"
-        path.write_text(MEASURE.format(width=width, page=html.escape(shown)))
+        path.write_text(MEASURE.format(width=width, page=escape(shown)))
         dom = chromium(tmp_path, path, 1400, dark, "--dump-dom")
-        found = json.loads(html.unescape(re.search(r'<pre id="measured">(.+?)</pre>', dom, re.S).group(1)))
+        found = json.loads(unescape(re.search(r'<pre id="measured">(.+?)</pre>', dom, re.S).group(1)))
         assert (found["width"], found["page"], found["dark"]) == (width, width, dark)
         assert found["over"] == []
         assert all(inner <= outer for outer, inner in found["words"])  # sentences are broken into lines

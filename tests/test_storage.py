@@ -11,50 +11,50 @@ import time
 
 import pytest
 
-from heatnets import storage
-from heatnets.errors import FileError, InputError
+from heatnets._core import atomic_files
+from heatnets._core.errors import FileError, InputError
 
 HEADER = {"result": "table-2", "scale": "quick"}
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
-    storage.write(path, "old")
+    atomic_files.write(path, "old")
 
     def fail(*_):
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="disk full"):
-        storage.write(path, "new, and longer")
+        atomic_files.write(path, "new, and longer")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["a.json"]  # and nothing is left beside it
 
 
 def test_what_is_begun_can_be_abandoned_and_what_is_finished_stays(tmp_path, monkeypatch):
-    storage.write(tmp_path / "kept.txt", "whole")
+    atomic_files.write(tmp_path / "kept.txt", "whole")
     seen = []
 
     def stop(_):
         seen.append(len(os.listdir(tmp_path)))
-        storage.abandon()
+        atomic_files.abandon()
         seen.append(len(os.listdir(tmp_path)))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, "fsync", stop)
     with pytest.raises(KeyboardInterrupt):
-        storage.write(tmp_path / "begun.txt", "half")
+        atomic_files.write(tmp_path / "begun.txt", "half")
     assert seen == [2, 1]
-    storage.abandon()
+    atomic_files.abandon()
     assert (tmp_path / "kept.txt").read_text() == "whole"
 
 
 def test_a_ledger_keeps_finished_cells_of_the_same_settings(tmp_path):
     path = tmp_path / "table-2.json"
-    with storage.ledger(path, HEADER) as ledger:
+    with atomic_files.ledger(path, HEADER) as ledger:
         ledger.add("a", {"features": (1, 2)}, {"error": 0.1 + 0.2})
         ledger.add("b", {"features": (3, 4)}, {"error": 1e-300})
-    with storage.ledger(path, HEADER) as again:
+    with atomic_files.ledger(path, HEADER) as again:
         assert again.find("a", {"features": (1, 2)})["error"] == 0.1 + 0.2  # to the last bit
         assert again.find("a", {"features": (1, 3)}) is None  # asked for something else: not finished
         assert again.find("c", {"features": (1, 2)}) is None
@@ -77,7 +77,7 @@ def test_a_ledger_keeps_finished_cells_of_the_same_settings(tmp_path):
 def test_files_that_are_not_ours_are_refused_in_words_and_left_alone(tmp_path, content, words):
     path = tmp_path / "table-2.json"
     path.write_text(content)
-    with pytest.raises(InputError, match=words), storage.ledger(path, HEADER):
+    with pytest.raises(InputError, match=words), atomic_files.ledger(path, HEADER):
         pass
     assert path.read_text() == content
 
@@ -85,9 +85,9 @@ def test_files_that_are_not_ours_are_refused_in_words_and_left_alone(tmp_path, c
 def test_two_runs_do_not_write_one_ledger(tmp_path):
     path = tmp_path / "table-2.json"
     with (
-        storage.ledger(path, HEADER),
+        atomic_files.ledger(path, HEADER),
         pytest.raises(FileError, match="another run is writing"),
-        storage.ledger(path, HEADER),
+        atomic_files.ledger(path, HEADER),
     ):
         pass
 
@@ -96,7 +96,7 @@ def test_a_killed_process_leaves_every_finished_cell_and_no_lock(tmp_path):
     path = tmp_path / "table-2.json"
     code = f"""
 from pathlib import Path
-from heatnets import storage
+from heatnets._core import atomic_files
 with storage.ledger(Path({str(path)!r}), {HEADER!r}) as ledger:
     i = 0
     while True:
@@ -110,6 +110,6 @@ with storage.ledger(Path({str(path)!r}), {HEADER!r}) as ledger:
     time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     said = [int(line) for line in process.communicate()[0].split()]
-    with storage.ledger(path, HEADER) as ledger:
+    with atomic_files.ledger(path, HEADER) as ledger:
         assert len(ledger.cells) >= max(said, default=20) + 1
         assert all(ledger.find(key, {"i": int(key)}) for key in ledger.cells)

@@ -13,11 +13,12 @@ import pytest
 import scipy.linalg
 
 import heatnets as hn
-from heatnets import directions, error_equation
-from heatnets.features import MovedInitial, MovedSource, Pair
-from heatnets.operators import equation
-from heatnets.varying import _root
-from heatnets.walks import Stepped, Straight
+from heatnets.certify import error_equation
+from heatnets.features import designs
+from heatnets.features.equation import equation
+from heatnets.features.features import MovedInitial, MovedSource, Pair
+from heatnets.pde.coefficients import _root
+from heatnets.pde.paths import Stepped, Straight
 
 pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.filterwarnings("ignore:not solved")]  # crude networks on purpose
 DIM = 4
@@ -368,14 +369,14 @@ def test_a_reaction_as_a_function_is_the_same_as_a_number(process, backward):
 @pytest.mark.parametrize("design", ["sobol", "signs", "hadamard", "orthogonal"])
 def test_the_steps_of_a_feature_have_noise_of_their_own(design):
     problem = hn.problems.get("rotating", dim=4)
-    feature, _source = hn.ImportanceFamily().draw(problem, (512, 0), directions.design(design), 0)
+    feature, _source = hn.ImportanceFamily().draw(problem, (512, 0), designs.design(design), 0)
     first, second = np.moveaxis(np.asarray(feature.direction), 1, 0)
     assert np.max(np.abs(np.mean(first * second, axis=0))) < 0.25
     radii = [np.linalg.norm(n, axis=1) for n in (first, second)]
     assert abs(np.corrcoef(*radii)[0, 1]) < 0.25
     order = np.argsort(radii[0])
     assert np.median(np.abs(np.diff(radii[1][order]))) > 0.1 * np.std(radii[1])  # no curve of radii
-    fewer, _ = hn.ImportanceFamily().draw(problem, (100, 0), directions.design(design), 0)
+    fewer, _ = hn.ImportanceFamily().draw(problem, (100, 0), designs.design(design), 0)
     np.testing.assert_array_equal(fewer.direction, feature.direction[:100])
 
 

@@ -13,90 +13,90 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOME = {
-    "Problem": "problem",
-    "Function": "function",
-    "Box": "regions",
-    "Point": "regions",
-    "Normal": "regions",
-    "Region": "regions",
-    "Factor": "diffusions",
-    "LowRank": "diffusions",
-    "GeometricBrownian": "processes",
-    "OrnsteinUhlenbeck": "processes",
-    "Design": "directions",
-    "Density": "features",
-    "ImportanceFamily": "features",
-    "GaussianFamily": "features",
-    "solve": "solving",
-    "paper": "solving",
+    "Problem": "pde.problem",
+    "Function": "pde.function",
+    "Box": "pde.regions",
+    "Point": "pde.regions",
+    "Normal": "pde.regions",
+    "Region": "pde.regions",
+    "Factor": "pde.diffusion",
+    "LowRank": "pde.diffusion",
+    "GeometricBrownian": "pde.processes",
+    "OrnsteinUhlenbeck": "pde.processes",
+    "Design": "features.designs",
+    "Density": "features.families",
+    "ImportanceFamily": "features.families",
+    "GaussianFamily": "features.families",
+    "solve": "solvers.entry",
+    "paper": "solvers.entry",
     "Solution": "solution",
-    "load": "results",
-    "info": "results",
-    "read": "problem_files",
-    "Certificate": "certificate",
-    "RegionError": "certificate",
-    "Explanation": "explain",
-    "RelativeErrors": "accuracy",
-    "relative_errors": "accuracy",
-    "measure": "accuracy",
-    "random_points": "accuracy",
-    "exact_values": "accuracy",
-    "exact_gradient": "accuracy",
-    "FileError": "errors",
-    "HeatnetsError": "errors",
-    "HeatnetsWarning": "errors",
-    "InputError": "errors",
-    "NumericalError": "errors",
-    "ResourceError": "errors",
+    "load": "io.result_files",
+    "info": "io.result_files",
+    "read": "io.problem_files",
+    "Certificate": "certify.values",
+    "RegionError": "certify.values",
+    "Explanation": "certify.explain",
+    "RelativeErrors": "metrics",
+    "relative_errors": "metrics",
+    "measure": "metrics",
+    "random_points": "metrics",
+    "exact_values": "metrics",
+    "exact_gradient": "metrics",
+    "FileError": "_core.errors",
+    "HeatnetsError": "_core.errors",
+    "HeatnetsWarning": "_core.errors",
+    "InputError": "_core.errors",
+    "NumericalError": "_core.errors",
+    "ResourceError": "_core.errors",
 }
-_ROOMS = ("montecarlo", "problems", "plots")
+_MODULES = {"montecarlo": "certify.montecarlo", "problems": "problems", "plots": "plotting.figures"}
 
-__all__ = ["__version__", *_HOME, *_ROOMS]
+__all__ = ["__version__", *_HOME, *_MODULES]
 
 if TYPE_CHECKING:
-    from heatnets import montecarlo as montecarlo
-    from heatnets import plots as plots
     from heatnets import problems as problems
-    from heatnets.accuracy import RelativeErrors as RelativeErrors
-    from heatnets.accuracy import exact_gradient as exact_gradient
-    from heatnets.accuracy import exact_values as exact_values
-    from heatnets.accuracy import measure as measure
-    from heatnets.accuracy import random_points as random_points
-    from heatnets.accuracy import relative_errors as relative_errors
-    from heatnets.certificate import Certificate as Certificate
-    from heatnets.certificate import RegionError as RegionError
-    from heatnets.diffusions import Factor as Factor
-    from heatnets.diffusions import LowRank as LowRank
-    from heatnets.directions import Design as Design
-    from heatnets.errors import FileError as FileError
-    from heatnets.errors import HeatnetsError as HeatnetsError
-    from heatnets.errors import HeatnetsWarning as HeatnetsWarning
-    from heatnets.errors import InputError as InputError
-    from heatnets.errors import NumericalError as NumericalError
-    from heatnets.errors import ResourceError as ResourceError
-    from heatnets.explain import Explanation as Explanation
-    from heatnets.features import Density as Density
-    from heatnets.features import GaussianFamily as GaussianFamily
-    from heatnets.features import ImportanceFamily as ImportanceFamily
-    from heatnets.function import Function as Function
-    from heatnets.problem import Problem as Problem
-    from heatnets.problem_files import read as read
-    from heatnets.processes import GeometricBrownian as GeometricBrownian
-    from heatnets.processes import OrnsteinUhlenbeck as OrnsteinUhlenbeck
-    from heatnets.regions import Box as Box
-    from heatnets.regions import Normal as Normal
-    from heatnets.regions import Point as Point
-    from heatnets.regions import Region as Region
-    from heatnets.results import info as info
-    from heatnets.results import load as load
+    from heatnets._core.errors import FileError as FileError
+    from heatnets._core.errors import HeatnetsError as HeatnetsError
+    from heatnets._core.errors import HeatnetsWarning as HeatnetsWarning
+    from heatnets._core.errors import InputError as InputError
+    from heatnets._core.errors import NumericalError as NumericalError
+    from heatnets._core.errors import ResourceError as ResourceError
+    from heatnets.certify import montecarlo as montecarlo
+    from heatnets.certify.explain import Explanation as Explanation
+    from heatnets.certify.values import Certificate as Certificate
+    from heatnets.certify.values import RegionError as RegionError
+    from heatnets.features.designs import Design as Design
+    from heatnets.features.families import Density as Density
+    from heatnets.features.families import GaussianFamily as GaussianFamily
+    from heatnets.features.families import ImportanceFamily as ImportanceFamily
+    from heatnets.io.problem_files import read as read
+    from heatnets.io.result_files import info as info
+    from heatnets.io.result_files import load as load
+    from heatnets.metrics import RelativeErrors as RelativeErrors
+    from heatnets.metrics import exact_gradient as exact_gradient
+    from heatnets.metrics import exact_values as exact_values
+    from heatnets.metrics import measure as measure
+    from heatnets.metrics import random_points as random_points
+    from heatnets.metrics import relative_errors as relative_errors
+    from heatnets.pde.diffusion import Factor as Factor
+    from heatnets.pde.diffusion import LowRank as LowRank
+    from heatnets.pde.function import Function as Function
+    from heatnets.pde.problem import Problem as Problem
+    from heatnets.pde.processes import GeometricBrownian as GeometricBrownian
+    from heatnets.pde.processes import OrnsteinUhlenbeck as OrnsteinUhlenbeck
+    from heatnets.pde.regions import Box as Box
+    from heatnets.pde.regions import Normal as Normal
+    from heatnets.pde.regions import Point as Point
+    from heatnets.pde.regions import Region as Region
+    from heatnets.plotting import figures as plots  # noqa: F401
     from heatnets.solution import Solution as Solution
-    from heatnets.solving import paper as paper
-    from heatnets.solving import solve as solve
+    from heatnets.solvers.entry import paper as paper
+    from heatnets.solvers.entry import solve as solve
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
-        return importlib.import_module(f"heatnets.{name}")
+    if name in _MODULES:
+        return importlib.import_module(f"heatnets.{_MODULES[name]}")
     if name in _HOME:
         value = getattr(importlib.import_module(f"heatnets.{_HOME[name]}"), name)
         globals()[name] = value

@@ -14,22 +14,27 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets import __version__, archives, certificate, encounters, slopes, smoothness, storage, streams, sums, tangents
-from heatnets.assembly import forcing, initial_values, powers, value_rows
-from heatnets.certificate import Asked, Certificate, RegionError
-from heatnets.error_equation import Network
-from heatnets.errors import InputError, NumericalError, count, fraction, positive
-from heatnets.explain import Explanation, explain
-from heatnets.features import Feature, KernelSource, MovedSource, packed
-from heatnets.function import place
-from heatnets.identity import fingerprint, mark
-from heatnets.intervals import HEAVY
-from heatnets.operators import Equation, equation, on_device
-from heatnets.precision import EPS, in_double
-from heatnets.problem import Problem
-from heatnets.reference import ReferenceValues
-from heatnets.remainder import bent, remainder
-from heatnets.tiles import Progress, Workshop, contract, evaluate, workshop
+from heatnets import __version__
+from heatnets._core import atomic_files, container, streams
+from heatnets._core.errors import InputError, NumericalError, count, fraction, positive
+from heatnets._core.execution import ExecutionContext, Progress, make_context
+from heatnets._core.precision import EPS, in_double
+from heatnets._core.statistics import HEAVY
+from heatnets._core.tiling import contract, evaluate
+from heatnets.certify import derivatives, linearization, sampling_checks, values
+from heatnets.certify.error_equation import Network
+from heatnets.certify.explain import Explanation, explain
+from heatnets.certify.linearization_error import bent, remainder
+from heatnets.certify.reference_values import ReferenceValues
+from heatnets.certify.values import Asked, Certificate, RegionError
+from heatnets.features.equation import Equation, equation, on_device
+from heatnets.features.features import Feature, KernelSource, MovedSource, packed
+from heatnets.fit import network
+from heatnets.fit.assembly import forcing, initial_values, powers, value_rows
+from heatnets.pde import smoothness
+from heatnets.pde.fingerprint import fingerprint, mark
+from heatnets.pde.function import place
+from heatnets.pde.problem import Problem
 
 UNSOLVED = 0.1  # a relative error above which a solve is said to be none
 
@@ -64,12 +69,12 @@ class Seen(NamedTuple):
     single: bool
 
 
-def _forced(data: tuple[Any, tangents.Fit], s: Array, y: Array) -> Array:
-    return tangents.at(*data, s, y)[0]
+def _forced(data: tuple[Any, linearization.Fit], s: Array, y: Array) -> Array:
+    return linearization.at(*data, s, y)[0]
 
 
-def _left_over(data: tuple[Any, tangents.Fit], s: Array, y: Array) -> Array:
-    return tangents.at(*data, s, y)[1]
+def _left_over(data: tuple[Any, linearization.Fit], s: Array, y: Array) -> Array:
+    return linearization.at(*data, s, y)[1]
 
 
 def check_asked(
@@ -99,17 +104,17 @@ class Solution:
         equation: Equation,
         blocks: list[Feature],
         weights: Float[Array, " columns"],
-        shop: Workshop,
+        ctx: ExecutionContext,
         stats: dict[str, Any],
     ) -> None:
         self.problem, self._plain, self.stats = problem, problem, MappingProxyType(stats)
-        self._equation, self._shop = equation, shop
+        self._equation, self._ctx = equation, ctx
         sizes = [len(block.start) for block in blocks]
         degree = stats["time_degree"]
         parts = np.split(np.asarray(weights).reshape(degree + 1, -1).T, np.cumsum(sizes)[:-1])
         self.weights = tuple(part if degree else part[:, 0] for part in parts)
         units = problem.horizon ** np.arange(degree + 1.0)  # weights belong to (t/T)^k
-        self._blocks = [(block, jax.device_put(w / units, shop.device)) for block, w in zip(blocks, parts, strict=True) if len(w)]
+        self._blocks = [(block, jax.device_put(w / units, ctx.device)) for block, w in zip(blocks, parts, strict=True) if len(w)]
 
     @property
     def solved(self) -> bool | None:
@@ -135,14 +140,14 @@ class Solution:
     def __call__(self, t: Any, x: Any) -> np.ndarray:
         """ũ(t, x)."""
         seen = self._see(t, x)
-        value = seen.amplitude * self._contract(sums.values, seen, floats=4 * self.problem.dim)
+        value = seen.amplitude * self._contract(network.values, seen, floats=4 * self.problem.dim)
         return value[0] if seen.single else value
 
     @in_double
     def gradient(self, t: Any, x: Any) -> np.ndarray:
         """∇ũ(t, x), of shape (dim,) or (n, dim)."""
         seen = self._see(t, x)
-        slope = seen.slope * self._contract(sums.gradients, seen, floats=8 * self.problem.dim)
+        slope = seen.slope * self._contract(network.gradients, seen, floats=8 * self.problem.dim)
         return slope[0] if seen.single else slope
 
     @in_double
@@ -150,9 +155,9 @@ class Solution:
         """What is missing in the equation at (t, x), t > 0 (t < T for a terminal-value problem): R = F - (∂_t - div A ∇ - b·∇ - c) ũ."""
         seen = self._see(t, x, positive_time=True)
         left = self._contract(
-            sums.residuals, seen, floats=self._differentiable.workspace(self.problem.dim), equation=self._differentiable
+            network.residuals, seen, floats=self._differentiable.workspace(self.problem.dim), equation=self._differentiable
         )
-        with jax.default_device(self._shop.device):
+        with jax.default_device(self._ctx.device):
             missing = seen.amplitude * seen.rate * (self._force(seen.s, seen.y) - left)
         return missing[0] if seen.single else missing
 
@@ -208,7 +213,7 @@ class Solution:
         True
         """
         seen = self._see(t, x)
-        return self._certified(certificate.certify, seen, seen.amplitude, samples, confidence, seed, halfwidth, progress)
+        return self._certified(values.certify, seen, seen.amplitude, samples, confidence, seed, halfwidth, progress)
 
     @in_double
     def certify_gradient(
@@ -228,7 +233,9 @@ class Solution:
         error equation is differentiated (samples of the residual's gradient); where they have kinks or jumps, a weight takes the place of the derivative.
         """
         seen = self._see(t, x, positive_time=True)
-        return self._certified(slopes.certify_gradient, seen, seen.slope, samples, confidence, seed, halfwidth, progress, True)
+        return self._certified(
+            derivatives.certify_gradient, seen, seen.slope, samples, confidence, seed, halfwidth, progress, True
+        )
 
     @in_double
     def certify_curvature(
@@ -255,7 +262,7 @@ class Solution:
                 f"`direction` must be a vector of {self.problem.dim} finite numbers, not all zero, or one for each point; got shape {along.shape}."
             )
         first, second = self.problem.frame.curve(seen.t, seen.x, along * np.ones_like(seen.x))
-        how = partial(slopes.certify_curvature, curves=(first, second))
+        how = partial(derivatives.certify_curvature, curves=(first, second))
         return self._certified(how, seen, seen.amplitude, samples, confidence, seed, halfwidth, progress, True)
 
     def _certified(
@@ -287,7 +294,7 @@ class Solution:
         marks = streams.marks(self._mark, seen.t, seen.x)
         rare = 0.0 if weighted else self._rare
         asked = Asked(samples, level, seed, wanted, smooth, self._teller(progress), unit, fuzz, marks, rare)
-        with jax.default_device(self._shop.device):
+        with jax.default_device(self._ctx.device):
             found = how(self._linear, self.network(), seen.s, seen.y, asked)
             if self._plain.nonlinear is not None:
                 left = remainder(
@@ -312,8 +319,8 @@ class Solution:
         if s == 0:
             return ()
         rng = asked.rng("encounters", i)
-        met = encounters.from_point(self._plain, float(s), y, rng, self._quiet)
-        found = encounters.doubt(self._plain, met, not asked.smooth, rng, self._quiet, rare=0.0)
+        met = sampling_checks.from_point(self._plain, float(s), y, rng, self._quiet)
+        found = sampling_checks.doubt(self._plain, met, not asked.smooth, rng, self._quiet, rare=0.0)
         return () if found is None or found.curable else (found.words,)
 
     @in_double
@@ -334,15 +341,15 @@ class Solution:
         """
         points = count("points", points, 16, "A mean over the region needs some.")
         samples = count("samples", samples, 4, "They come in pairs, and two independent ones are multiplied.")
-        found = certificate.region_error(
+        found = values.region_error(
             self._linear, self.network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
             seed=streams.check_seed(seed), smooth=self._smooth, mark=self._mark, rare=self._rare > 0, reference=None if self._plain.nonlinear is not None else partial(self._reference, seed),
         )  # fmt: skip
-        with jax.default_device(self._shop.device):
+        with jax.default_device(self._ctx.device):
             rng = streams.generator(seed, "region encounters", self._mark)
-            met = encounters.over_region(self._plain, rng, self._quiet)
-            doubt = encounters.doubt(self._plain, met, not self._smooth, rng, self._quiet)
-        if doubt is None or (doubt.curable and found.high <= encounters.EXACT):
+            met = sampling_checks.over_region(self._plain, rng, self._quiet)
+            doubt = sampling_checks.doubt(self._plain, met, not self._smooth, rng, self._quiet)
+        if doubt is None or (doubt.curable and found.high <= sampling_checks.EXACT):
             return found
         return replace(found, certified=False, reasons=(doubt.words, *found.reasons))
 
@@ -354,7 +361,7 @@ class Solution:
 
     def _reference(self, seed: int, s: np.ndarray, y: np.ndarray) -> ReferenceValues:
         """Monte Carlo values at points of the canonical problem, at a small part of the cost of the network's residuals there."""
-        with jax.default_device(self._shop.device):
+        with jax.default_device(self._ctx.device):
             found = ReferenceValues(self._plain, self._equation, s, y, seed, "region error", self._quiet, self._mark)
             found.extend(8 * len(s) * sum(len(w) for w in self.weights))
         return found
@@ -369,7 +376,7 @@ class Solution:
         seen = self._see(t, x)
         if not seen.single:
             raise InputError(f"`explain` takes one time and one point; got {len(seen.t)}. Call it for each.")
-        with jax.default_device(self._shop.device):
+        with jax.default_device(self._ctx.device):
             terms = {}
             for block, w in self._blocks:
                 kind = "source" if isinstance(getattr(block, "one", block), MovedSource | KernelSource) else "initial"
@@ -397,7 +404,7 @@ class Solution:
         True
         """
         target = Path(path)
-        storage.require_folder(target)
+        atomic_files.require_folder(target)
         blocks, arrays = [], dict[str, np.ndarray]()
         for i, (block, _) in enumerate(self._blocks):
             words, parts = packed(block)
@@ -405,16 +412,16 @@ class Solution:
             arrays |= {f"block {i} {name}": array for name, array in parts.items()}
         arrays |= {f"weights {i}": w for i, w in enumerate(self.weights)}
         manifest = {
-            "heatnets": __version__, "jax": jax.__version__, "origin": archives.words(self.problem.origin), "problem": repr(self.problem), "fingerprint": fingerprint(self.problem),
-            "guessed": "smoothly" if self._plain.smoothly else "", "blocks": blocks, "stats": archives.words(self.stats),
+            "heatnets": __version__, "jax": jax.__version__, "origin": container.words(self.problem.origin), "problem": repr(self.problem), "fingerprint": fingerprint(self.problem),
+            "guessed": "smoothly" if self._plain.smoothly else "", "blocks": blocks, "stats": container.words(self.stats),
         }  # fmt: skip
-        return archives.write(target, "result", manifest, arrays)
+        return container.write(target, "result", manifest, arrays)
 
     @cached_property
     @in_double
     def kinks(self) -> str:
         """Which of the data have kinks or jumps, in words; empty where none were found. Where they have, `residual` says nothing."""
-        with jax.default_device(self._shop.device):
+        with jax.default_device(self._ctx.device):
             return smoothness.describe(smoothness.kinks(self._plain, self.stats["seed"], self._quiet))
 
     @cached_property
@@ -429,77 +436,77 @@ class Solution:
 
     def _smooth_from(self, t: np.ndarray, x: np.ndarray) -> bool:
         """The same on paths from given points, which the region may know nothing of."""
-        with jax.default_device(self._shop.device):
+        with jax.default_device(self._ctx.device):
             return self._smooth and not smoothness.kinks(self._plain, self.stats["seed"], self._quiet, (t, x))
 
     def _teller(self, progress: Progress | None) -> Callable[[int, int], None]:
-        tell = self._shop.progress if progress is None else workshop(self._shop.device, None, progress).progress
+        tell = self._ctx.progress if progress is None else make_context(self._ctx.device, None, progress).progress
         return lambda done, total: tell("certificate", done, total)
 
     @cached_property
-    def _quiet(self) -> Workshop:
-        return replace(self._shop, progress=lambda phase, done, total: None)
+    def _quiet(self) -> ExecutionContext:
+        return replace(self._ctx, progress=lambda phase, done, total: None)
 
     @cached_property
     def _differentiable(self) -> Equation:
         """The equation with Laplacians, also where the weights were found without."""
-        with jax.default_device(self._shop.device):
+        with jax.default_device(self._ctx.device):
             known = "none" not in self._equation.rungs.values()
             return self._equation if known else equation(self._plain, self.stats["seed"])[0]
 
     def network(self) -> Network:
         """This solution as a certificate asks for it."""
-        dim, shop = self.problem.dim, self._quiet
+        dim, ctx = self.problem.dim, self._quiet
 
         def contracted(terms: Callable[..., Any], data: Equation, floats: int, t: np.ndarray, x: np.ndarray) -> Any:
-            with jax.default_device(shop.device):
-                return contract(terms, self._blocks, data, (t, x), floats, shop, "")
+            with jax.default_device(ctx.device):
+                return contract(terms, self._blocks, data, (t, x), floats, ctx, "")
 
         def value(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return contracted(sums.sized_values, self._equation, 4 * dim, t, x)
+            return contracted(network.sized_values, self._equation, 4 * dim, t, x)
 
         def residual(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             data = self._differentiable
-            left, size = contracted(sums.sized_residuals, data, data.workspace(dim), t, x)
-            with jax.default_device(shop.device):
+            left, size = contracted(network.sized_residuals, data, data.workspace(dim), t, x)
+            with jax.default_device(ctx.device):
                 return self._force(t, x) - left, size
 
         def slope(t: np.ndarray, x: np.ndarray) -> np.ndarray:
-            return contracted(sums.gradients, self._equation, 8 * dim, t, x)
+            return contracted(network.gradients, self._equation, 8 * dim, t, x)
 
         def residual_slope(t: np.ndarray, x: np.ndarray) -> np.ndarray:
             data = self._differentiable
-            left = contracted(sums.residual_gradients, data, 4 * data.workspace(dim), t, x)
-            with jax.default_device(shop.device):
-                return evaluate(sums.source_gradient, data, (t, x), 8 * dim, shop) - left
+            left = contracted(network.residual_gradients, data, 4 * data.workspace(dim), t, x)
+            with jax.default_device(ctx.device):
+                return evaluate(network.source_gradient, data, (t, x), 8 * dim, ctx) - left
 
         def initial_slope(x: np.ndarray) -> np.ndarray:
-            with jax.default_device(shop.device):
-                return evaluate(sums.initial_gradient, self._equation, (x,), 8 * dim, shop)
+            with jax.default_device(ctx.device):
+                return evaluate(network.initial_gradient, self._equation, (x,), 8 * dim, ctx)
 
         def value_bend(t: np.ndarray, x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
-            with jax.default_device(shop.device):
-                return contract(sums.bent_values, self._blocks, self._equation, (t, x, w, c), 16 * dim, shop, "")
+            with jax.default_device(ctx.device):
+                return contract(network.bent_values, self._blocks, self._equation, (t, x, w, c), 16 * dim, ctx, "")
 
         def residual_bend(t: np.ndarray, x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
             data = self._differentiable
-            with jax.default_device(shop.device):
-                left = contract(sums.bent_residuals, self._blocks, data, (t, x, w, c), 4 * data.workspace(dim), shop, "")
-                return evaluate(sums.bent_source, data, (t, x, w, c), 16 * dim, shop) - left
+            with jax.default_device(ctx.device):
+                left = contract(network.bent_residuals, self._blocks, data, (t, x, w, c), 4 * data.workspace(dim), ctx, "")
+                return evaluate(network.bent_source, data, (t, x, w, c), 16 * dim, ctx) - left
 
         def initial_bend(x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
-            with jax.default_device(shop.device):
-                return evaluate(sums.bent_initial, self._equation, (x, w, c), 16 * dim, shop)
+            with jax.default_device(ctx.device):
+                return evaluate(network.bent_initial, self._equation, (x, w, c), 16 * dim, ctx)
 
         def initial(x: np.ndarray) -> np.ndarray:
-            with jax.default_device(shop.device):
-                return initial_values(self._equation, x, shop)
+            with jax.default_device(ctx.device):
+                return initial_values(self._equation, x, ctx)
 
         def source(t: np.ndarray, x: np.ndarray) -> np.ndarray:
-            with jax.default_device(shop.device):
+            with jax.default_device(ctx.device):
                 if self._plain.nonlinear is not None:
-                    return evaluate(_left_over, self._tangent_data, (t, x), 32 * dim, shop)
-                return forcing(self._equation, (t, x), shop)
+                    return evaluate(_left_over, self._tangent_data, (t, x), 32 * dim, ctx)
+                return forcing(self._equation, (t, x), ctx)
 
         begun = sum(float(np.asarray(block.start) @ np.asarray(w)[:, 0]) for block, w in self._blocks)
         slope_cost = 6 * sum(len(w) for _, w in self._blocks)  # pairs of features, and a gradient costs about three values
@@ -530,17 +537,17 @@ class Solution:
         return evaluate(bent, data, (s, y, size, t), 64 * self.problem.dim, self._quiet)
 
     @cached_property
-    def _tangent_data(self) -> tuple[Any, tangents.Fit]:
-        return self._plain.nonlinear, tangents.Fit(self._equation, self._blocks)
+    def _tangent_data(self) -> tuple[Any, linearization.Fit]:
+        return self._plain.nonlinear, linearization.Fit(self._equation, self._blocks)
 
     @cached_property
     def _linear(self) -> Problem:
         """The linear problem that the error of this solution obeys."""
-        return self._plain if self._plain.nonlinear is None else tangents.tangent(self._plain, self._tangent_data[1])
+        return self._plain if self._plain.nonlinear is None else linearization.tangent(self._plain, self._tangent_data[1])
 
     def _contract(self, terms: Callable[..., Any], seen: Seen, floats: int, equation: Equation | None = None) -> np.ndarray:
-        with jax.default_device(self._shop.device):
-            total = contract(terms, self._blocks, equation or self._equation, (seen.s, seen.y), floats, self._shop, "points")
+        with jax.default_device(self._ctx.device):
+            total = contract(terms, self._blocks, equation or self._equation, (seen.s, seen.y), floats, self._ctx, "points")
         bad = np.flatnonzero(~np.isfinite(total).reshape(len(seen.t), -1).all(axis=1))
         if bad.size:
             where = place([seen.t[bad[0]], seen.x[bad[0]]])

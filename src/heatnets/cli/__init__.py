@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from heatnets import __version__
-from heatnets.cli import demo, named, reproduce, results, screen, solve
-from heatnets.cli.ending import code_of, ends_at_once
+from heatnets.cli import demo, problems, reproduce, results, solve, terminal
+from heatnets.cli.exit_codes import code_of, ends_at_once
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Parabolic PDEs in high dimension.")
 
@@ -31,8 +31,8 @@ for _command in (
     results.evaluate,
     results.info,
     results.plot,
-    named.problems,
-    named.new,
+    problems.problems,
+    problems.new,
     reproduce.reproduce,
     demo.doctor,
 ):
@@ -44,7 +44,7 @@ def main() -> None:
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     ends_at_once(lambda: "nothing was written")
-    screen.say_warnings()
+    terminal.say_warnings()
     try:
         code = app(standalone_mode=False)
     except BrokenPipeError:  # whoever read the output has read enough

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from heatnets import __version__
-from heatnets.cli import screen
-from heatnets.errors import InputError, NumericalError
+from heatnets._core.errors import InputError, NumericalError
+from heatnets.cli import terminal
 
 
 def demo(
@@ -23,14 +23,14 @@ def demo(
     """Solve a forced heat equation in 100 dimensions, measure the error, draw a picture."""
     if out.suffix not in (".png", ".svg", ".pdf") or not out.parent.is_dir():
         raise InputError(f"`out` must be a .png, .svg or .pdf file in a folder that exists; got {out}.")
-    console = screen.console(as_json)
+    console = terminal.console(as_json)
     console.print(f"u_t = Δu + F(t, x) in {dim} dimensions, u(t, x) = (t + e^-t) Σ sin(2 x_i) / √d known, 0 <= t <= 0.5")
     import heatnets as hn
     from heatnets.solution import why_unsolved
 
     problem = hn.problems.get("oscillating", dim=dim)
     start = time.perf_counter()
-    with screen.Bars(console) as progress:
+    with terminal.Bars(console) as progress:
         u = hn.solve(problem, seed=seed, progress=progress)
     seconds = time.perf_counter() - start
     if u.solved is False:
@@ -54,7 +54,7 @@ def demo(
         "plain Monte Carlo": f"{direct.l2:.1e} with as many evaluations per point",
         "picture": str(out),
     }
-    console.print(screen.facts(told))
+    console.print(terminal.facts(told))
     if as_json:
         print(json.dumps({"dim": dim, "seed": seed, "features": features, "rows": rows, "seconds": seconds, "errors": errors._asdict(),
                           "estimated_error": u.stats["estimated_error"],
@@ -91,4 +91,4 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     if as_json:
         print(json.dumps(facts))
         return
-    screen.console().print(screen.facts(facts))
+    terminal.console().print(terminal.facts(facts))

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from heatnets.cli import screen
-from heatnets.cli.ending import ends_at_once
-from heatnets.errors import InputError, NumericalError
+from heatnets._core.errors import InputError, NumericalError
+from heatnets.cli import terminal
+from heatnets.cli.exit_codes import ends_at_once
 
 
 def reproduce(
@@ -29,9 +29,9 @@ def reproduce(
 ) -> None:
     """Compute the paper's tables and figures, each beside this package's. What is finished is kept: run again to go on."""
     from heatnets import reproduce as results
-    from heatnets.report import text
+    from heatnets.plotting.html import text
 
-    console = screen.console(as_json)
+    console = terminal.console(as_json)
     if show_list:
         for name, module in results.RESULTS.items():
             console.print(f"{name:16} {module.TITLE}", soft_wrap=True)
@@ -63,7 +63,7 @@ def _watch(console: Console, kind: type) -> Any:
     from rich.progress import Progress
 
     bars = Progress(
-        *screen.columns(), console=console, disable=not console.is_terminal, transient=True, speed_estimate_period=600
+        *terminal.columns(), console=console, disable=not console.is_terminal, transient=True, speed_estimate_period=600
     )
 
     class Watch(kind):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heatnets.cli import points, screen
-from heatnets.errors import FileError, InputError, NumericalError, nearest
+from heatnets._core.errors import FileError, InputError, NumericalError, nearest
+from heatnets.cli import point_files, terminal
 
 if TYPE_CHECKING:
     from heatnets.solution import Solution
@@ -47,10 +47,10 @@ def evaluate(
     """Values of a solution at points, as CSV."""
     import numpy as np
 
-    points.check_place(out, (".csv", ".npz"))
+    point_files.check_place(out, (".csv", ".npz"))
     u = _solution(result, problem, device)
-    t, x = points.read(at, u.problem)
-    notes = points.flags(u.problem, t, x)
+    t, x = point_files.read(at, u.problem)
+    notes = point_files.flags(u.problem, t, x)
     here = np.array([not note.startswith("no value") for note in notes])
     columns: dict[str, Any] = {"row": np.arange(1, len(t) + 1), "t": t, "value": np.full(len(t), np.nan)}
     solved = u.solved is not False
@@ -72,10 +72,10 @@ def evaluate(
     notes = notes if solved else ["; ".join(filter(None, ("not solved: no value of the network", note))) for note in notes]
     columns["note"] = notes
     if out is None:
-        print(points.as_csv(columns), end="")
+        print(point_files.as_csv(columns), end="")
     else:
-        points.save(out, columns)
-        screen.console(as_json=True).print(
+        point_files.save(out, columns)
+        terminal.console(as_json=True).print(
             f"{len(t)} values: {out}" + (f", {sum(map(bool, notes))} with a note" if any(notes) else "")
         )
     _end(result, u.stats)
@@ -110,9 +110,9 @@ def _tell(result: Path, told: dict[str, Any], as_json: bool) -> None:
     solved = is_solved(s)
     if as_json:
         kept = {name: value for name, value in told.items() if name not in ("fingerprint", "parts")}
-        print(json.dumps(screen.finite({**kept, "solved": solved})))
+        print(json.dumps(terminal.finite({**kept, "solved": solved})))
         return
-    console = screen.console()
+    console = terminal.console()
     source = (
         "Python functions (give the problem again to evaluate)"
         if origin is None
@@ -127,9 +127,9 @@ def _tell(result: Path, told: dict[str, Any], as_json: bool) -> None:
         "seconds": f"{sum(s['seconds'].values()):.1f} on {s['device']}", "seed": s["seed"], "made with": f"heatnets {told['heatnets']}, jax {told['jax']}",
         "warnings": s["warnings"] or "none", "bytes": result.stat().st_size,
     }  # fmt: skip
-    console.print(screen.facts({name: value for name, value in shown.items() if value is not None}))
+    console.print(terminal.facts({name: value for name, value in shown.items() if value is not None}))
     if origin and "toml" in origin:
-        console.print("\n" + screen.plain(origin["toml"].rstrip()))
+        console.print("\n" + terminal.plain(origin["toml"].rstrip()))
 
 
 def _estimate(error: float | None, solved: bool | None) -> str:
@@ -149,25 +149,25 @@ def plot(
     device: Device = None,
 ) -> None:
     """Draw a solution: slices with error bands, its evolution, residuals, weights, the history of its growth."""
-    from heatnets import plots
+    from heatnets.plotting import figures
 
-    if kind != "all" and kind not in plots.KINDS:
-        raise InputError(f"unknown kind {kind!r}; {nearest(kind, (*plots.KINDS, 'all'))}")
-    points.check_place(out, (".png", ".svg", ".pdf"))
+    if kind != "all" and kind not in figures.KINDS:
+        raise InputError(f"unknown kind {kind!r}; {nearest(kind, (*figures.KINDS, 'all'))}")
+    point_files.check_place(out, (".png", ".svg", ".pdf"))
     u = _solution(result, problem, device)
-    console = screen.console()
-    for name in plots.KINDS if kind == "all" else (kind,):
+    console = terminal.console()
+    for name in figures.KINDS if kind == "all" else (kind,):
         place = (
             Path(f"{result.stem}-{name}.png") if out is None else out.with_stem(f"{out.stem}-{name}") if kind == "all" else out
         )
         try:
             if u.solved is False and name in _VALUES:
                 raise NumericalError("not solved: no value of the network is drawn; --kind history shows its growth.")
-            figure = plots.KINDS[name](u)
+            figure = figures.KINDS[name](u)
         except (InputError, NumericalError) as error:
             if kind != "all":
                 raise
             console.print(f"{name}: {error}", soft_wrap=True)
             continue
-        console.print(str(plots.save(figure, place, dark=dark)))
+        console.print(str(figures.save(figure, place, dark=dark)))
     _end(result, u.stats)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heatnets import storage
-from heatnets.cli import points, screen
-from heatnets.cli.ending import ends_at_once
-from heatnets.errors import HeatnetsError, InputError, NumericalError
+from heatnets._core import atomic_files
+from heatnets._core.errors import HeatnetsError, InputError, NumericalError
+from heatnets.cli import point_files, terminal
+from heatnets.cli.exit_codes import ends_at_once
 
 if TYPE_CHECKING:
-    from heatnets.certificate import Certificate
-    from heatnets.problem_files import Statement, Wanted
+    from heatnets.certify.values import Certificate
+    from heatnets.io.problem_files import Statement, Wanted
     from heatnets.solution import Solution
 
 
@@ -44,33 +44,33 @@ def solve(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
 ) -> None:
     """Solve the problem that a file states; write the result, and its value with an interval where asked for."""
-    console = screen.console(as_json, quiet)
+    console = terminal.console(as_json, quiet)
     target = out or Path(f"{file.stem}.heatnets")
-    storage.require_folder(target)
-    points.check_place(report, (".html",))
-    points.check_place(values, (".csv", ".npz"))
+    atomic_files.require_folder(target)
+    point_files.check_place(report, (".html",))
+    point_files.check_place(values, (".csv", ".npz"))
     import heatnets as hn
-    from heatnets import archives
-    from heatnets.problem_files import check_options, size_in_bytes
+    from heatnets._core import container
+    from heatnets._core.execution import make_context
+    from heatnets.io.problem_files import check_options, size_in_bytes
     from heatnets.solution import why_unsolved
-    from heatnets.tiles import workshop
 
     statement = hn.read(file)
     given = {"tol": tol, "seconds": seconds, "seed": seed, "memory": None if memory is None else size_in_bytes(memory)}
     options = {**statement.options, **{name: value for name, value in given.items() if value is not None}}
     wanted = statement.points + _asked(at, statement)
     check_options(statement.problem, options)
-    workshop(device)
+    make_context(device)
     places = [path.resolve() for path in (file, target, at, report, values) if path is not None]
     if len(set(places)) < len(places):
         raise InputError("two of FILE, --out, --at, --report and --values are the same file: name them apart.")
     part = target.with_name(f"{target.name}.part")
     again = shlex.join(["heatnets", *sys.argv[1:], *([] if resume else ["--resume"])])
-    with storage.alone(target, "name another result with --out"):
+    with atomic_files.alone(target, "name another result with --out"):
         if "features" not in options:
             options["checkpoint"] = part
         if part.exists() and not resume:
-            archives.read(part, "checkpoint")
+            container.read(part, "checkpoint")
             console.print(f"an interrupted run's {part} is replaced (--resume would have gone on from it)")
             part.unlink()
         elif resume and not part.exists():
@@ -84,14 +84,14 @@ def solve(
         )
         console.print(f"{statement.problem!r}", soft_wrap=True)
         start = time.perf_counter()
-        with screen.Bars(console) as progress:
+        with terminal.Bars(console) as progress:
             u = hn.solve(statement.problem, device=device, progress=progress, **options)
         took = time.perf_counter() - start
         u.save(target)
         part.unlink(missing_ok=True)
         ends_at_once(lambda: f"the solution is kept in {target}, its certificates are not")
         certificates, failed = [], list[str]()
-        with screen.Bars(console) as progress:
+        with terminal.Bars(console) as progress:
             for w in wanted:
                 try:
                     certificates.append((w, u.certify(w.t, w.x, progress=progress, **{"seed": u.stats["seed"], **w.options})))
@@ -99,20 +99,20 @@ def solve(
                     failed.append(f"no certificate at t = {w.t:g}: {error}")
     _show(console, u, took, certificates, target)
     if values is not None:
-        points.save(values, _columns(statement, certificates, u.solved is not False))
+        point_files.save(values, _columns(statement, certificates, u.solved is not False))
         console.print(f"values: {values}")
     if report is not None:
-        from heatnets import solved
+        from heatnets.plotting import solve_report
 
         told = [(w.t, w.x, c) for w, c in certificates]
         command = shlex.join(["heatnets", *(a for a in sys.argv[1:] if a != "--resume")])
-        page = solved.page(
+        page = solve_report.page(
             u, title=file.stem, stated=statement.words, certificates=told, reproduce=command, warnings=list(u.stats["warnings"])
         )
-        storage.write(report, page)
+        atomic_files.write(report, page)
         console.print(f"report: {report}")
     if as_json:
-        print(json.dumps(screen.finite(_words(u, took, certificates, target, report))))
+        print(json.dumps(terminal.finite(_words(u, took, certificates, target, report))))
     if failed:
         raise NumericalError(f"{'; '.join(failed)}. The solution is kept in {target}.")
     if u.solved is False:
@@ -124,18 +124,18 @@ def solve(
 
 
 def _asked(at: Path | None, statement: Statement) -> list[Wanted]:
-    from heatnets.problem_files import Wanted
+    from heatnets.io.problem_files import Wanted
 
     if at is None:
         return []
-    t, x = points.read(at, statement.problem)
+    t, x = point_files.read(at, statement.problem)
     statement.problem.points(t, x)
     return [Wanted(float(a), b, {}) for a, b in zip(t, x, strict=True)]
 
 
 def _show(console: Any, u: Solution, took: float, certificates: list[tuple[Wanted, Certificate]], target: Path) -> None:
     """The table at the end."""
-    from heatnets.function import place
+    from heatnets.pde.function import place
 
     s = u.stats
     good = u.solved is not False
@@ -156,13 +156,13 @@ def _show(console: Any, u: Solution, took: float, certificates: list[tuple[Wante
     if s["tolerance_met"] is not None:
         told["tolerance"] = "met" if s["tolerance_met"] else "NOT met"
     for number, (wanted, sure) in enumerate(certificates, 1):
-        (flag,) = points.flags(u.problem, *_one(wanted))
+        (flag,) = point_files.flags(u.problem, *_one(wanted))
         name = (
             f"point {number}, {place([wanted.t, wanted.x])}" if len(certificates) > 1 else f"u at {place([wanted.t, wanted.x])}"
         )
         told[name] = f"{sure.words(good)}{f'; {flag}' if flag else ''}"
     told["result"] = str(target)
-    console.print(screen.facts(told))
+    console.print(terminal.facts(told))
 
 
 def _estimate(error: float | None) -> str:
@@ -188,7 +188,7 @@ def _columns(statement: Statement, certificates: list[tuple[Wanted, Certificate]
         for name in ("value", "low", "high", "halfwidth")
     }
     t, x = np.array([w.t for w, _ in certificates]), np.array([w.x for w, _ in certificates]).reshape(len(certificates), -1)
-    notes = points.flags(statement.problem, t, x) if certificates else []
+    notes = point_files.flags(statement.problem, t, x) if certificates else []
     told = [
         (*c.reasons, c.says_outside() if solved else "the network is not solved", note)
         for (_, c), note in zip(certificates, notes, strict=True)
@@ -208,7 +208,7 @@ def _words(
 
     told = [
         {"t": w.t, "x": w.x.tolist(), **{name: shown(c, name, _kept(c, good)) for name in ("value", "low", "high", "halfwidth")}, "certified": bool(c.certified),
-         "network": shown(c, "network", good), "outside": bool(c.outside) if good else None, "confidence": c.confidence, "samples": int(c.samples), "reasons": list(c.reasons), "note": points.flags(u.problem, *_one(w))[0]}
+         "network": shown(c, "network", good), "outside": bool(c.outside) if good else None, "confidence": c.confidence, "samples": int(c.samples), "reasons": list(c.reasons), "note": point_files.flags(u.problem, *_one(w))[0]}
         for w, c in certificates
     ]  # fmt: skip
     names = (

@@ -7,39 +7,39 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from heatnets.archives import words
-from heatnets.errors import InputError, choice
-from heatnets.problem import Problem
-from heatnets.problems import coefficients, finance, paper, semilinear, structures, variable
+from heatnets._core.container import words
+from heatnets._core.errors import InputError, choice
+from heatnets.pde.problem import Problem
+from heatnets.problems import constant_coefficients, finance, paper, ridge_radial_modes, semilinear, variable_coefficients
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
     "forced-sine": paper.forced_sine,
     "product-of-sines": paper.product_of_sines,
     "oscillating": paper.oscillating,
     "nonseparable": paper.nonseparable,
-    "radial-gaussian": structures.radial_gaussian,
-    "ridge": structures.ridge,
-    "smooth-basket": structures.smooth_basket,
-    "neighbour-products": structures.neighbour_products,
-    "quadratic-form": structures.quadratic_form,
-    "sine-network": structures.sine_network,
-    "product-of-cosines": structures.product_of_cosines,
-    "polynomial": structures.polynomial,
-    "constant": structures.constant,
-    "kinked-ridge": structures.kinked_ridge,
-    "moving-ridge": structures.moving_ridge,
-    "forced-radial": structures.forced_radial,
-    "forced-ridge": structures.forced_ridge,
-    "forced-network": structures.forced_network,
-    "anisotropic-gaussian": coefficients.anisotropic_gaussian,
-    "anisotropic-ridge": coefficients.anisotropic_ridge,
-    "anisotropic-waves": coefficients.anisotropic_waves,
-    "ornstein-uhlenbeck": coefficients.ornstein_uhlenbeck,
-    "hyperbolic": variable.hyperbolic,
-    "hyperbolic-waves": variable.hyperbolic_waves,
-    "rotating": variable.rotating,
-    "seasonal": variable.seasonal,
-    "porous": variable.porous,
+    "radial-gaussian": ridge_radial_modes.radial_gaussian,
+    "ridge": ridge_radial_modes.ridge,
+    "smooth-basket": ridge_radial_modes.smooth_basket,
+    "neighbour-products": ridge_radial_modes.neighbour_products,
+    "quadratic-form": ridge_radial_modes.quadratic_form,
+    "sine-network": ridge_radial_modes.sine_network,
+    "product-of-cosines": ridge_radial_modes.product_of_cosines,
+    "polynomial": ridge_radial_modes.polynomial,
+    "constant": ridge_radial_modes.constant,
+    "kinked-ridge": ridge_radial_modes.kinked_ridge,
+    "moving-ridge": ridge_radial_modes.moving_ridge,
+    "forced-radial": ridge_radial_modes.forced_radial,
+    "forced-ridge": ridge_radial_modes.forced_ridge,
+    "forced-network": ridge_radial_modes.forced_network,
+    "anisotropic-gaussian": constant_coefficients.anisotropic_gaussian,
+    "anisotropic-ridge": constant_coefficients.anisotropic_ridge,
+    "anisotropic-waves": constant_coefficients.anisotropic_waves,
+    "ornstein-uhlenbeck": constant_coefficients.ornstein_uhlenbeck,
+    "hyperbolic": variable_coefficients.hyperbolic,
+    "hyperbolic-waves": variable_coefficients.hyperbolic_waves,
+    "rotating": variable_coefficients.rotating,
+    "seasonal": variable_coefficients.seasonal,
+    "porous": variable_coefficients.porous,
     "allen-cahn": semilinear.allen_cahn,
     "sine-gordon": semilinear.sine_gordon,
     "rational": semilinear.rational,
@@ -54,9 +54,9 @@ PROBLEMS: dict[str, Callable[..., Problem]] = {
     "default-risk": finance.default_risk,
 }
 KINDS = {
-    "heat": (paper, structures),
-    "linear": (coefficients,),
-    "variable": (variable,),
+    "heat": (paper, ridge_radial_modes),
+    "linear": (constant_coefficients,),
+    "variable": (variable_coefficients,),
     "semilinear": (semilinear,),
     "finance": (finance,),
 }

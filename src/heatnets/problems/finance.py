@@ -10,10 +10,10 @@ import numpy as np
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
-from heatnets.problem import Problem
+from heatnets.pde.problem import Problem
+from heatnets.pde.processes import GeometricBrownian
+from heatnets.pde.regions import Box, Point, Region
 from heatnets.problems.parameters import dimension, number
-from heatnets.processes import GeometricBrownian
-from heatnets.regions import Box, Point, Region
 
 Vector = Float[Array, "dim"]
 Scalar = Float[Array, ""]

@@ -16,11 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets.function import Function
-from heatnets.problem import Problem
+from heatnets.pde.function import Function
+from heatnets.pde.problem import Problem
+from heatnets.pde.regions import Box
 from heatnets.problems import elementary
 from heatnets.problems.parameters import dimension, number
-from heatnets.regions import Box
 
 TRAIN_REGION = Box(-np.pi, np.pi)  # where the paper trains Examples 2 and 3 and the 1-D example; it tests on half of it
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from heatnets.errors import count, positive
+from heatnets._core.errors import count, positive
 
 
 def dimension(dim: Any) -> int:

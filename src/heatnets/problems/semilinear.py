@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets.function import Function
-from heatnets.problem import Problem
+from heatnets.pde.function import Function
+from heatnets.pde.problem import Problem
+from heatnets.pde.regions import Point
 from heatnets.problems.parameters import dimension, number
-from heatnets.regions import Point
 
 Vector = Float[Array, "dim"]
 Scalar = Float[Array, ""]

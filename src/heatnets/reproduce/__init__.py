@@ -12,12 +12,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from heatnets import plots, report
-from heatnets.errors import HeatnetsError, InputError, choice
+from heatnets._core.atomic_files import Ledger, ledger, read_json, write
+from heatnets._core.errors import HeatnetsError, InputError, choice
+from heatnets.plotting import figures, html
 from heatnets.reproduce import claims, convergence, horizons, nonseparable, one_dim, semilinear, table_1, table_2, underdetermined
 from heatnets.reproduce.cells import Cell, compute
 from heatnets.reproduce.compare import Done
-from heatnets.storage import Ledger, ledger, read_json, write
 
 RESULTS: dict[str, ModuleType] = {
     "one-dim": one_dim,
@@ -39,7 +39,7 @@ class Watcher:
     def begin(self, name: str, cells: list[Cell], kept: int) -> None: ...
     def cell(self, cell: Cell, outcome: dict[str, Any], seconds: float) -> None: ...
     def failed(self, cell: Cell, error: Exception) -> None: ...
-    def end(self, section: report.Section) -> None: ...
+    def end(self, section: html.Section) -> None: ...
 
     progress: Callable[[str, int, int], None] | None = None
 
@@ -73,19 +73,19 @@ def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None)
             made = _section(name, scale, done)
         for picture in made.pictures[:1]:
             for ending in ("png", "svg"):
-                plots.save(picture.figure, out / f"{name}.{ending}")
+                figures.save(picture.figure, out / f"{name}.{ending}")
         watcher.end(made)
         write(out / "report.html", report_page(out))
     return failures
 
 
-def _section(name: str, scale: str, found: Ledger) -> report.Section:
+def _section(name: str, scale: str, found: Ledger) -> html.Section:
     """The section of a result from those of its cells that have the settings of this version's plan."""
     plan = RESULTS[name].plan(scale)
     return RESULTS[name].section(Done({c.key: cell for c in plan if (cell := found.find(c.key, c.settings)) is not None}), scale)
 
 
-def sections(out: Path) -> list[report.Section]:
+def sections(out: Path) -> list[html.Section]:
     """The sections of all results in a folder."""
     found = []
     for name in RESULTS:
@@ -102,4 +102,4 @@ def report_page(out: Path) -> str:
         "The results of “HEATNETs: Explainable Random Feature Neural Networks for High-Dimensional Parabolic PDEs” (Georgiou, Fabiani, Siettos, "
         "Yannacopoulos), each beside the same set-up in this package and this package's default."
     )
-    return report.page("The paper, reproduced", intro, sections(out))
+    return html.page("The paper, reproduced", intro, sections(out))

@@ -22,15 +22,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from heatnets import __version__, montecarlo
-from heatnets.accuracy import exact_values, random_points, relative_errors
-from heatnets.errors import HeatnetsWarning
-from heatnets.problem import Problem
+from heatnets import __version__
+from heatnets._core.errors import HeatnetsWarning
+from heatnets.certify import montecarlo
+from heatnets.metrics import exact_values, random_points, relative_errors
+from heatnets.pde.problem import Problem
+from heatnets.pde.regions import Box
 from heatnets.problems import get
-from heatnets.regions import Box
 from heatnets.reproduce import plain
 from heatnets.solution import Solution
-from heatnets.solving import paper, solve
+from heatnets.solvers.entry import paper, solve
 
 Progress = Callable[[str, int, int], None]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heatnets.report import Group, Picture, Section, Table, number, times
-from heatnets.report import seconds as duration
+from heatnets.plotting.html import Group, Picture, Section, Table, number, times
+from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import Done, notes, settings_table
 from heatnets.reproduce.figures import DEFAULT, OURS, PUBLISHED, panels

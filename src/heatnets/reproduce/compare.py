@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from heatnets.report import Group, Table, number, times
-from heatnets.report import seconds as duration
+from heatnets.plotting.html import Group, Table, number, times
+from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.published import Published
 

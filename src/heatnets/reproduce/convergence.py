@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from heatnets.canvas import COLOURS
-from heatnets.report import Group, Picture, Section, Table, number
+from heatnets.plotting.html import Group, Picture, Section, Table, number
+from heatnets.plotting.style import COLOURS
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import Done, notes, settings_table
 from heatnets.reproduce.figures import Line, draw, finish, panels

@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from heatnets.canvas import COLOURS
+from heatnets.plotting.style import COLOURS
 from heatnets.reproduce.published import Said
 
 NORMS = {"l1": "relative L1 error", "l2": "relative L2 error", "linf": "relative L∞ error"}

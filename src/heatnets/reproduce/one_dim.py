@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from heatnets.canvas import COLOURS
-from heatnets.report import Group, Picture, Section, Table, number
-from heatnets.report import seconds as duration
+from heatnets.plotting.html import Group, Picture, Section, Table, number
+from heatnets.plotting.html import seconds as duration
+from heatnets.plotting.style import COLOURS
 from heatnets.reproduce.cells import Cell, decoded
 from heatnets.reproduce.compare import Done, quantiles, settings_table
 

@@ -13,16 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from heatnets import streams
-from heatnets.assembly import residual_rows
-from heatnets.collocation import uniform
-from heatnets.directions import DESIGNS
-from heatnets.features import ImportanceFamily
-from heatnets.operators import equation
-from heatnets.precision import in_double
-from heatnets.problem import Problem
-from heatnets.regions import Box
-from heatnets.tiles import compiler_options, workshop
+from heatnets._core import streams
+from heatnets._core.execution import make_context
+from heatnets._core.precision import in_double
+from heatnets._core.tiling import compiler_options
+from heatnets.features.designs import DESIGNS
+from heatnets.features.equation import equation
+from heatnets.features.families import ImportanceFamily
+from heatnets.fit.assembly import residual_rows
+from heatnets.fit.collocation import uniform
+from heatnets.pde.problem import Problem
+from heatnets.pde.regions import Box
 
 
 @in_double
@@ -39,9 +40,9 @@ def measure(problem: Problem, options: dict[str, Any], seed: int) -> dict[str, A
     start = time.perf_counter()
     A = np.asarray(jax.block_until_ready(rows(*draws, jnp.asarray(t), jnp.asarray(x))))
     spent = time.perf_counter() - start
-    shop = workshop()
-    with jax.default_device(shop.device):
-        ours = np.asarray(residual_rows(equation(problem, seed)[0], blocks, (t, x), shop))
+    ctx = make_context()
+    with jax.default_device(ctx.device):
+        ours = np.asarray(residual_rows(equation(problem, seed)[0], blocks, (t, x), ctx))
     gap = float(np.max(np.abs(A - ours)) / np.max(np.abs(ours)))
     return {"difference": gap, "entries": int(A.size), "measured": {"wall": spent * options["rows"][0] / n, "timed": spent}}
 

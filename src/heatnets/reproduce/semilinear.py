@@ -8,8 +8,8 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.stats import chi2
 
-from heatnets.report import Group, Picture, Section, Table, number, times
-from heatnets.report import seconds as duration
+from heatnets.plotting.html import Group, Picture, Section, Table, number, times
+from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import Done, settings_table
 from heatnets.reproduce.figures import DEFAULT, OURS, PUBLISHED, panels

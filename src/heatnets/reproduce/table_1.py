@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heatnets.report import Group, Picture, Section, Table
+from heatnets.plotting.html import Group, Picture, Section, Table
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import NOTE, Done, notes, own_columns, paper_columns, settings_table, three_groups
 from heatnets.reproduce.figures import DEFAULT, NORMS, OURS, PUBLISHED, Line, draw, finish, panels

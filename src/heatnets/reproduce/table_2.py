@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from heatnets.report import Group, Picture, Section, Table, number, times
-from heatnets.report import seconds as duration
+from heatnets.plotting.html import Group, Picture, Section, Table, number, times
+from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import NOTE, Done, notes, own_columns, paper_columns, settings_table, three_groups
 from heatnets.reproduce.figures import DEFAULT, NORMS, OURS, PUBLISHED, Line, draw, finish, panels

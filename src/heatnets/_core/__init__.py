@@ -1,0 +1,1 @@
+"""Errors, precision, random numbers, timing, files, tiled evaluation."""

@@ -1,0 +1,1 @@
+"""Monte Carlo estimators, error samples, certified values and derivatives."""

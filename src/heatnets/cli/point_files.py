@@ -1,0 +1,123 @@
+"""Points that are read and values that are written: CSV, or npz for machines."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from heatnets._core.atomic_files import require_folder, write
+from heatnets._core.errors import FileError, InputError, describe
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from heatnets.pde.problem import Problem
+
+LARGEST = 2**30  # bytes of a file of points
+
+
+def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Times and points of a CSV file: rows `t, x_1, ..., x_d`, or `t, x` with one number for all coordinates; a first line of names may be there. Or of an npz file with t and x."""
+    import numpy as np
+
+    if not path.is_file():
+        raise InputError(f"there is no file {path}. It should hold rows: t, x_1, ..., x_{problem.dim}.")
+    if path.stat().st_size > LARGEST:
+        raise InputError(f"{path} has more than {LARGEST} bytes: split it.")
+    if path.suffix == ".npz":
+        return _npz(path, problem)
+    wanted = f"rows are t and {problem.dim} coordinates, or t and one number for all of them"
+    rows, named = list[list[float]](), False
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        try:
+            for number, row in enumerate(csv.reader(file), 1):
+                if not row or row[0].lstrip().startswith("#"):
+                    continue
+                try:
+                    rows.append([float(cell) for cell in row])
+                except ValueError:
+                    if not rows and not named and not any(map(_is_number, row)):
+                        named = True  # the line of names
+                        continue
+                    raise InputError(
+                        f"{path}, line {number}: {describe(','.join(row))} is not made of numbers; {wanted}."
+                    ) from None
+                if len(rows[-1]) not in (2, 1 + problem.dim):
+                    raise InputError(f"{path}, line {number}: {len(row)} numbers; {wanted}.")
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is not a CSV file ({error}).") from None
+    if not rows:
+        raise InputError(f"{path} holds no points; {wanted}.")
+    t = np.array([row[0] for row in rows])
+    x = np.stack([np.broadcast_to(np.array(row[1:]), (problem.dim,)) for row in rows])
+    return t, x
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _npz(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            t, x = np.asarray(arrays["t"], float), np.asarray(arrays["x"], float)
+    except Exception as error:
+        raise InputError(f"{path} must hold arrays of numbers t (n,) and x (n, {problem.dim}): {error}.") from None
+    if x.ndim != 2 or x.shape[1] != problem.dim:
+        raise InputError(f"{path}: x must have shape (n, {problem.dim}); got {x.shape}.")
+    return np.broadcast_to(t, (len(x),)).copy(), x
+
+
+def flags(problem: Problem, t: np.ndarray, x: np.ndarray) -> list[str]:
+    """For each point "", or why its value is not one that was solved for."""
+    import numpy as np
+
+    late, away = (t < 0) | (t > problem.horizon * (1 + 1e-6)) | ~np.isfinite(t), ~problem.region.contains(x)
+    beyond = f"no value: outside the horizon, 0 to {problem.horizon:g}"
+    return [beyond if late[i] else "extrapolated: outside the region" if away[i] else "" for i in range(len(t))]
+
+
+def save(path: Path, columns: dict[str, Any]) -> Path:
+    """Columns of one length as CSV, or as arrays in an npz file."""
+    import numpy as np
+
+    if path.suffix == ".npz":
+        out = io.BytesIO()
+        np.savez(out, **{name: np.asarray(values) for name, values in columns.items()})  # type: ignore[arg-type]
+        return write(path, out.getvalue())
+    return write(path, as_csv(columns))
+
+
+def as_csv(columns: dict[str, Any]) -> str:
+    """Columns as text, numbers with all their digits."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    flat = dict[str, Any]()
+    for name, values in columns.items():
+        if getattr(values, "ndim", 1) == 2:
+            flat |= {f"{name}_{k + 1}": values[:, k] for k in range(values.shape[1])}
+        else:
+            flat[name] = values
+    writer.writerow(flat)
+    for row in zip(*flat.values(), strict=True):
+        writer.writerow([repr(float(v)) if hasattr(v, "dtype") and v.dtype.kind == "f" else v for v in row])
+    return out.getvalue()
+
+
+def check_place(path: Path | None, endings: tuple[str, ...]) -> None:
+    """Refuse, before any work, a file that could not be written at the end."""
+    if path is None:
+        return
+    if path.suffix.lower() not in endings:
+        raise InputError(f"{path} must end with {' or '.join(endings)}.")
+    require_folder(path)
+    if path.exists() and not path.is_file():
+        raise FileError(f"{path} is not a file.")

@@ -1,0 +1,1 @@
+"""Direction designs, feature families, and the equation applied to a feature."""

@@ -1,0 +1,202 @@
+"""The two feature families of the paper, and how their features are drawn.
+
+To add a family, subclass `Family` and add an instance to `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+
+from heatnets._core import streams
+from heatnets._core.errors import InputError, NumericalError, choice, describe, positive
+from heatnets.features.designs import Design, draws
+from heatnets.features.features import Feature, KernelSource, MovedInitial, MovedSource, Pair, ReactedInitial
+from heatnets.features.lag_transform import LagTransform, log_kernel_constant
+from heatnets.pde.problem import Problem
+
+
+@dataclass(frozen=True)
+class Density:
+    """A sampling density ψ of the user's in place of uniform draws; features are then divided by ψ.
+
+    Args:
+        draw: `draw(rng, n)` returns n points as rows, shape (n, k), drawn with the NumPy generator `rng`.
+        pdf: `pdf(points)` returns their densities, shape (n,), all > 0.
+    """
+
+    draw: Callable[[np.random.Generator, int], np.ndarray]
+    pdf: Callable[[np.ndarray], np.ndarray]
+
+    def points(self, count: int, width: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+        """`count` points of `width` coordinates, and the logarithm of their density."""
+        points = np.asarray(self.draw(streams.generator(seed, stream), count), np.float64)
+        if points.shape != (count, width) or not np.all(np.isfinite(points)):
+            raise InputError(f"`Density.draw` must return finite points of shape ({count}, {width}); got shape {points.shape}.")
+        pdf = np.asarray(self.pdf(points), np.float64)
+        if pdf.shape != (count,) or not np.all(np.isfinite(pdf) & (pdf > 0)):
+            raise InputError(
+                f"`Density.pdf` must return {count} finite numbers > 0, one per drawn point; got {describe(pdf)}"
+                + (f" with {int(np.sum(~(pdf > 0)))} not > 0." if pdf.shape == (count,) else ".")
+            )
+        return points, np.log(pdf)
+
+
+class Family(abc.ABC):
+    """A way of freezing the mild solution's integrals into features."""
+
+    name: str
+
+    @abc.abstractmethod
+    def draw(
+        self, problem: Problem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+    ) -> list[Feature]:
+        """Blocks of features (pairs of them if antithetic), each with a leading axis: `counts[0]` from the initial condition,
+        `counts[1]` from the source."""
+
+    def cautions(self, problem: Problem, counts: tuple[int, int], enforce: str, collocation: str) -> list[str]:
+        """What a user of this family must be told."""
+        return []
+
+
+@dataclass(frozen=True)
+class ImportanceFamily(Family):
+    """Importance sampling: the heat kernel is the law of the draws.
+
+    Args:
+        fraction_density: density on (0, 1) of the time fraction r in place of the uniform one.
+    """
+
+    fraction_density: Density | None = None
+    name = "importance"
+
+    def draw(
+        self, problem: Problem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+    ) -> list[Feature]:
+        reacts = problem.reacted is not None
+        part, eta = _noise(problem, design, counts[0], int(reacts), seed, "initial features")
+        r, xi = _noise(problem, design, counts[1], 1, seed, "source features")
+        coefficient = np.ones(counts[1])
+        if self.fraction_density is not None:
+            r, log_pdf = self.fraction_density.points(counts[1], 1, seed, "fraction density")
+            if not np.all((r > 0) & (r < 1)):
+                raise InputError("`fraction_density` must draw time fractions inside (0, 1); some lie outside.")
+            coefficient = np.exp(-log_pdf)
+        ones = jnp.ones(counts[0])
+        initial = (
+            ReactedInitial(jnp.asarray(eta), jnp.asarray(part[:, 0]), ones) if reacts else MovedInitial(jnp.asarray(eta), ones)
+        )
+        source = MovedSource(jnp.asarray(xi), jnp.asarray(r[:, 0]), jnp.asarray(coefficient))
+        return [Pair(initial), Pair(source)] if antithetic else [initial, source]
+
+
+_SHUFFLED = 64
+
+
+def _noise(problem: Problem, design: Design, count: int, uniform: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+    """Uniform numbers, and the noise of as many paths: one draw of the design for each of their steps."""
+    walk, dim = problem.feature_walk, problem.dim
+    flat, bell = draws(design, count, uniform, dim, seed, stream)
+    *steps, _ = walk.normals(dim)
+    if not steps:
+        return flat, walk.shape(bell)
+    # A design's sequences resemble each other (radii, Sobol points): each step takes its own in an order of its own, block by block, so that more draws change nothing.
+    whole, more = -(-count // _SHUFFLED) * _SHUFFLED, []
+    for k in range(1, steps[0]):
+        rng = streams.generator(seed, f"{stream}, order of step {k}")
+        order = np.concatenate([i + rng.permutation(_SHUFFLED) for i in range(0, whole, _SHUFFLED)] or [np.zeros(0, int)])
+        more.append(draws(design, whole, 0, dim, seed, f"{stream}, step {k}")[1][order[:count]])
+    return flat, walk.shape(np.stack([bell, *more], axis=1))
+
+
+@dataclass(frozen=True)
+class GaussianFamily(Family):
+    """Transformed Gaussian kernels, drawn uniformly on [-A, A]^d and on the transformed lags.
+
+    Args:
+        half_width: A, the half width of the box of y and z.
+        shortest_lag: g_min as a fraction of the horizon, where the lag integral is cut for d >= 2; what is cut is at
+            most g_min sup|F|.
+        initial_density: density of y on R^d in place of the uniform one.
+        source_density: density of (lag, z) on (0, T] x R^d in place of the uniform one; rows are (lag, z_1, ..., z_d).
+    """
+
+    half_width: float = 5.0
+    shortest_lag: float = 1e-3
+    initial_density: Density | None = None
+    source_density: Density | None = None
+    name = "gaussian"
+
+    def __post_init__(self) -> None:
+        positive("half_width", self.half_width, "It is A in [-A, A]^d.")
+        if positive("shortest_lag", self.shortest_lag, "It is a fraction of the horizon.") >= 1:
+            raise InputError(f"`shortest_lag` must be below 1, a fraction of the horizon; got {self.shortest_lag:g}.")
+
+    def draw(
+        self, problem: Problem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+    ) -> list[Feature]:
+        if antithetic:
+            raise InputError(
+                '`antithetic` pairs directions, which Gaussian kernels do not have. Use family="importance", or antithetic=False.'
+            )
+        d, A, D = problem.dim, self.half_width, problem.scatter.scalar
+        if D is None:
+            raise InputError('`family="gaussian"` needs a scalar diffusion. Use family="importance".')
+        if self.initial_density is None:
+            unit, _ = draws(design, counts[0], d, 0, seed, "initial features")
+            y, log_pdf = A * (2 * unit - 1), np.zeros(counts[0])
+        else:
+            y, log_pdf = self.initial_density.points(counts[0], d, seed, "initial density")
+        log_c = -0.5 * d * np.log(np.pi) - np.sum(y**2, axis=1) - log_pdf
+        if counts[0] and not np.any(np.exp(log_c)):
+            raise NumericalError(
+                f"every Gaussian kernel feature underflows to zero in {d} dimensions: e^-|y|² with y in [-{A:g}, {A:g}]^{d}. "
+                'Use family="importance", or give GaussianFamily an `initial_density` that draws y where the kernel is.'
+            )
+        initial = MovedInitial(jnp.asarray(np.sqrt(2.0 * D) * y), jnp.asarray(np.exp(log_c)))
+
+        if self.source_density is None:
+            unit, _ = draws(design, counts[1], 1 + d, 0, seed, "source features")
+            lag = LagTransform(d, problem.horizon, self.shortest_lag * problem.horizon).at(unit[:, 0])
+            z, log_kernel = A * (2 * unit[:, 1:] - 1), np.full(counts[1], log_kernel_constant(d, D))
+        else:
+            rows, log_pdf = self.source_density.points(counts[1], 1 + d, seed, "source density")
+            lag, z = rows[:, 0], rows[:, 1:]
+            if not np.all((lag > 0) & (lag <= problem.horizon)):
+                raise InputError(
+                    f"`source_density` must draw lags in (0, horizon] in its first column; horizon = {problem.horizon:g}."
+                )
+            log_kernel = -0.5 * d * np.log(4 * np.pi * D * lag) - log_pdf
+        return [initial, KernelSource(jnp.asarray(z), jnp.asarray(lag), jnp.asarray(log_kernel))]
+
+    def cautions(self, problem: Problem, counts: tuple[int, int], enforce: str, collocation: str) -> list[str]:
+        said = []
+        if problem.source is not None and counts[1] and enforce == "equation":
+            said.append(
+                "Gaussian kernel source features jump in t where their indicator switches on, and equation rows cannot see "
+                "a jump: a solution that needs the source features can be wrong by tens of per cent. "
+                'Use family="importance", or enforce="mild" with collocation="uniform".'
+            )
+        if problem.source is not None and counts[1] and enforce == "mild" and collocation == "grid":
+            said.append(
+                "Gaussian kernel source features jump in t: mild rows on a grid of times leave the fit free between the lines, where it was "
+                'wrong by a factor of two in trials. Use collocation="uniform".'
+            )
+        if problem.dim >= 3 and (self.initial_density is None or (counts[1] and self.source_density is None)):
+            said.append(
+                f"Gaussian kernels drawn uniformly on [-{self.half_width:g}, {self.half_width:g}]^{problem.dim} hardly ever land where "
+                'the kernel is: from d = 3 the family is kept for fidelity only. Use family="importance".'
+            )
+        return said
+
+
+FAMILIES: dict[str, Family] = {family.name: family for family in (ImportanceFamily(), GaussianFamily())}
+
+
+def family(value: str | Family) -> Family:
+    """A family by name, or the user's own."""
+    return value if isinstance(value, Family) else FAMILIES[choice("family", value, FAMILIES)]

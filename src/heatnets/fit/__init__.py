@@ -1,0 +1,1 @@
+"""Collocation rows, the linear system, its least-squares solution, Newton steps."""

@@ -1,0 +1,1 @@
+"""Problem files, formulas and result files."""

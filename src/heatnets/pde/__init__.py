@@ -1,0 +1,1 @@
+"""The statement of a problem: data, coefficients, regions, transforms, paths."""

@@ -1,0 +1,262 @@
+"""The matrix A of `div(A ∇u)` and its root S, A = S Sᵀ: how paths scatter. One number, one per coordinate, a matrix, or diagonal plus low rank."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from heatnets._core.errors import InputError, describe, numeric, positive
+
+_HINT = (
+    "It is D in u_t = D Δu, or A in u_t = div(A ∇u): a number, one per coordinate, a matrix, hn.Factor(S) or hn.LowRank(diag, U)."
+)
+
+
+class Diffusion(eqx.Module):
+    """A = S Sᵀ. Methods take vectors along the last axis, as NumPy or JAX arrays."""
+
+    @abc.abstractmethod
+    def shape(self, noise: Any) -> Any:
+        """S ξ."""
+
+    @abc.abstractmethod
+    def solve(self, vector: Any) -> Any:
+        """A⁻¹ v."""
+
+    @property
+    @abc.abstractmethod
+    def deviations(self) -> Any:
+        """√A_ii, shape () or (dim,): paths leave x by √(2t) times as much."""
+
+    @property
+    @abc.abstractmethod
+    def stiffness(self) -> Any:
+        """√(A⁻¹)_ii, shape () or (dim,): how strongly a likelihood weight for a derivative varies."""
+
+    @abc.abstractmethod
+    def matrix(self, dim: int) -> np.ndarray:
+        """A itself."""
+
+    @property
+    def scalar(self) -> Any:
+        """D where A = D I, else None."""
+        return None
+
+    @property
+    def bulk(self) -> Diffusion:
+        """The part whose trace of second derivatives is a Laplacian in stretched coordinates; `columns` add the rest."""
+        return self
+
+    @property
+    def columns(self) -> Any:
+        """Vectors U_k as rows, where A = bulk + Σ U_k U_kᵀ."""
+        return None
+
+
+class Isotropic(Diffusion):
+    """A = D I."""
+
+    D: Any
+
+    def shape(self, noise: Any) -> Any:
+        return self.D**0.5 * noise
+
+    def solve(self, vector: Any) -> Any:
+        return vector / self.D
+
+    @property
+    def deviations(self) -> Any:
+        return self.D**0.5
+
+    @property
+    def stiffness(self) -> Any:
+        return self.D**-0.5
+
+    def matrix(self, dim: int) -> np.ndarray:
+        return float(self.D) * np.eye(dim)
+
+    @property
+    def scalar(self) -> Any:
+        return self.D
+
+
+class Diagonal(Diffusion):
+    """A = diag(a)."""
+
+    a: Any
+
+    def shape(self, noise: Any) -> Any:
+        return self.a**0.5 * noise
+
+    def solve(self, vector: Any) -> Any:
+        return vector / self.a
+
+    @property
+    def deviations(self) -> Any:
+        return self.a**0.5
+
+    @property
+    def stiffness(self) -> Any:
+        return self.a**-0.5
+
+    def matrix(self, dim: int) -> np.ndarray:
+        return np.diag(np.asarray(self.a))
+
+
+class Dense(Diffusion):
+    """A = S Sᵀ with a full S; its inverse is kept."""
+
+    S: Any
+    inverse: Any
+
+    def shape(self, noise: Any) -> Any:
+        return noise @ self.S.T
+
+    def solve(self, vector: Any) -> Any:
+        return (vector @ self.inverse.T) @ self.inverse
+
+    @property
+    def deviations(self) -> Any:
+        return (self.S**2).sum(axis=1) ** 0.5
+
+    @property
+    def stiffness(self) -> Any:
+        return (self.inverse**2).sum(axis=0) ** 0.5
+
+    def matrix(self, dim: int) -> np.ndarray:
+        return np.asarray(self.S) @ np.asarray(self.S).T
+
+
+class Structured(Diffusion):
+    """A = diag(a) + U Uᵀ, U of shape (dim, k): S = √a (I + W(r - 1)Wᵀ) with W, r from the singular vectors and values of U/√a. Costs d k, not d²."""
+
+    a: Any
+    U: Any
+    W: Any  # (dim, k), orthonormal columns
+    gain: Any  # (k,): √(1 + s²) - 1
+
+    def shape(self, noise: Any) -> Any:
+        return self.a**0.5 * (noise + ((noise @ self.W) * self.gain) @ self.W.T)
+
+    def solve(self, vector: Any) -> Any:
+        v = vector / self.a**0.5
+        shrink = 1 / (1 + self.gain) ** 2 - 1
+        return (v + ((v @ self.W) * shrink) @ self.W.T) / self.a**0.5
+
+    @property
+    def deviations(self) -> Any:
+        return (self.a + (self.U**2).sum(axis=1)) ** 0.5
+
+    @property
+    def stiffness(self) -> Any:
+        return ((1 + (self.W**2 * (1 / (1 + self.gain) ** 2 - 1)).sum(axis=1)) / self.a) ** 0.5
+
+    def matrix(self, dim: int) -> np.ndarray:
+        return np.diag(np.asarray(self.a)) + np.asarray(self.U) @ np.asarray(self.U).T
+
+    @property
+    def bulk(self) -> Diffusion:
+        return Diagonal(self.a)
+
+    @property
+    def columns(self) -> Any:
+        return self.U.T
+
+
+class Factor:
+    """`diffusion=hn.Factor(S)`: A = S Sᵀ, with S a square matrix that has an inverse, or a function of (t, x) that returns one."""
+
+    S: Any
+
+    def __init__(self, S: Any) -> None:
+        if callable(S):
+            self.S = S
+            return
+        self.S = numeric("Factor", S, "Write hn.Factor(S), S of shape (dim, dim).")
+        if self.S.ndim != 2 or self.S.shape[0] != self.S.shape[1]:
+            raise InputError(
+                f"`Factor` needs a square matrix S; got shape {self.S.shape}. With fewer columns A has no inverse: paths would not spread in all "
+                "directions, which is not supported. hn.LowRank(diag, U) adds a diagonal."
+            )
+
+    def __repr__(self) -> str:
+        return f"Factor({describe(self.S)})"
+
+
+class LowRank:
+    """`diffusion=hn.LowRank(diag, U)`: A = diag + U Uᵀ, with diag > 0 (one number or one per coordinate) and U of shape (dim, k)."""
+
+    def __init__(self, diag: Any, U: Any) -> None:
+        hint = "Write hn.LowRank(diag, U), U of shape (dim, k)."
+        if callable(diag) or callable(U):
+            raise InputError("`LowRank` takes numbers. A function of (t, x) is given as diffusion=A, or as hn.Factor(S).")
+        self.diag, self.U = numeric("LowRank", diag, hint), numeric("LowRank", U, hint)
+        if self.diag.ndim > 1 or not np.all(self.diag > 0):
+            raise InputError(f"`LowRank` needs diag > 0, one number or one per coordinate; got {describe(diag)}.")
+        if self.U.ndim != 2 or self.U.shape[1] > self.U.shape[0]:
+            raise InputError(
+                f"`LowRank` needs U of shape (dim, k), k <= dim; got shape {self.U.shape}. Write U[:, None] for one column."
+            )
+
+    def __repr__(self) -> str:
+        return f"LowRank({describe(self.diag)}, {describe(self.U)})"
+
+
+def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
+    """What the user gave for A, checked, with its root."""
+    if isinstance(value, Diffusion):
+        return value
+    if callable(value):
+        raise InputError(
+            f"`{name}` must not depend on t or x here. A function A(t, x) is given as hn.Problem(diffusion=A). {_HINT}"
+        )
+    if isinstance(value, Factor):
+        return _dense(_fits(name, value.S, dim), name)
+    if isinstance(value, LowRank):
+        a = np.broadcast_to(_fits(name, value.diag, dim) if value.diag.ndim else value.diag, (dim,)).copy()
+        U = _fits(name, value.U, dim)
+        W, s, _ = np.linalg.svd(U / np.sqrt(a)[:, None], full_matrices=False)
+        return Structured(a, U, W, np.sqrt(1 + s**2) - 1)
+    array = numeric(name, value, _HINT)
+    if array.ndim == 0:
+        return Isotropic(positive(name, value, _HINT))
+    if array.ndim == 2 and array.shape[0] != array.shape[1]:
+        raise InputError(f"`{name}` must be a square matrix; got shape {array.shape}. {_HINT}")
+    array = _fits(name, array, dim)
+    if array.ndim == 1:
+        if not np.all(array > 0):
+            raise InputError(
+                f"`{name}` must be > 0 in every coordinate; it is {np.min(array):g} in coordinate {int(np.argmin(array))}. {_HINT}"
+            )
+        return Diagonal(array)
+    if array.ndim != 2:
+        raise InputError(f"`{name}` must be a number, a vector or a matrix; got shape {array.shape}. {_HINT}")
+    if not np.allclose(array, array.T, rtol=1e-10, atol=1e-12 * np.max(np.abs(array))):
+        raise InputError(
+            f"`{name}` must be a symmetric matrix; A - Aᵀ is up to {np.max(np.abs(array - array.T)):.2g}. Give (A + Aᵀ)/2."
+        )
+    values, vectors = np.linalg.eigh(array)
+    if values[0] <= 1e-12 * values[-1]:
+        raise InputError(
+            f"`{name}` must be positive definite; its eigenvalues lie between {values[0]:.3g} and {values[-1]:.3g}. "
+            "Where A has no inverse paths do not spread in all directions, which is not supported."
+        )
+    # The root with orthogonal columns: directions of equal size in A's own axes.
+    return Dense(vectors * np.sqrt(values), (vectors / np.sqrt(values)).T)
+
+
+def _dense(S: np.ndarray, name: str) -> Dense:
+    if not np.linalg.cond(S) < 1e12:
+        raise InputError(
+            f"`{name}` must have an inverse; S of hn.Factor(S) is singular. Drop what does not scatter, or use hn.LowRank(diag, U)."
+        )
+    return Dense(S, np.linalg.inv(S))
+
+
+def _fits(name: str, array: np.ndarray, dim: int) -> np.ndarray:
+    if array.shape[0] != dim:
+        raise InputError(f"`{name}` must fit {dim} coordinates; got shape {array.shape}.")
+    return array

@@ -1,0 +1,133 @@
+"""Test problems whose operator is more than D Δ: anisotropy with drift, reversion to a mean with a reaction; any dimension, exact solutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from heatnets.pde.problem import Problem
+from heatnets.pde.processes import OrnsteinUhlenbeck
+from heatnets.problems.parameters import dimension, number
+
+Vector = Float[Array, "dim"]
+Scalar = Float[Array, ""]
+
+
+class Axes(eqx.Module):
+    """A = Q diag(λ) Qᵀ with random axes Q and λ from 2/condition to 2, and a random drift b of length √dim/2."""
+
+    Q: Any
+    rates: Any
+    drift: Any
+
+    def along(self, t: Scalar, x: Vector) -> Vector:
+        """x + bt in A's own axes."""
+        return (x + self.drift * t) @ self.Q
+
+    @property
+    def matrix(self) -> np.ndarray:
+        return (self.Q * self.rates) @ self.Q.T
+
+
+def _axes(dim: int, condition: float, seed: int) -> Axes:
+    rng = np.random.default_rng(seed)
+    Q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    return Axes(Q, 2 * np.geomspace(1 / condition, 1.0, dim), 0.5 * rng.standard_normal(dim))
+
+
+class Bell(eqx.Module):
+    """u of u0 = exp(-|x|²/d): Π (1 + 4λ_i t/d)^{-1/2} exp(-y_i²/(d + 4λ_i t)), y = x + bt in A's axes."""
+
+    axes: Axes
+
+    def __call__(self, t: Scalar, x: Vector) -> Scalar:
+        d, spread = x.size, 4 * self.axes.rates * t / x.size
+        return jnp.exp(-0.5 * jnp.sum(jnp.log1p(spread)) - jnp.sum(self.axes.along(t, x) ** 2 / (1 + spread)) / d)
+
+
+class BellAtStart(eqx.Module):
+    """exp(-|x|²/d)."""
+
+    def __call__(self, x: Vector) -> Scalar:
+        return jnp.exp(-jnp.sum(x**2) / x.size)
+
+
+class RidgeBell(eqx.Module):
+    """u of u0 = exp(-(a·x)²): (1 + 4vt)^{-1/2} exp(-(a·(x + bt))²/(1 + 4vt)), v = aᵀAa."""
+
+    direction: Any
+    drift: Any
+    rate: Any
+
+    def __call__(self, t: Scalar, x: Vector) -> Scalar:
+        spread = 1 + 4 * self.rate * t
+        return jnp.exp(-((self.direction @ (x + self.drift * t)) ** 2) / spread) / jnp.sqrt(spread)
+
+
+class Waves(eqx.Module):
+    """Σ e^{-4λ_i t} sin(2 y_i)/√d, y = x + bt in A's axes."""
+
+    axes: Axes
+
+    def __call__(self, t: Scalar, x: Vector) -> Scalar:
+        return jnp.sum(jnp.exp(-4 * self.axes.rates * t) * jnp.sin(2 * self.axes.along(t, x))) / np.sqrt(x.size)
+
+
+class Start(eqx.Module):
+    """x -> u(0, x)."""
+
+    solution: Any
+
+    def __call__(self, x: Vector) -> Scalar:
+        return self.solution(jnp.zeros(()), x)
+
+
+class Reverted(eqx.Module):
+    """e^{ct} E exp(-|X_t|²/d) of an Ornstein-Uhlenbeck process from x."""
+
+    rate: Any
+    mean: Any
+    diffusion: Any
+    reaction: Any
+
+    def __call__(self, t: Scalar, x: Vector) -> Scalar:
+        decay = jnp.exp(-self.rate * t)
+        centre = self.mean + decay * (x - self.mean)
+        spread = 2 * self.diffusion * (1 - decay**2) / (self.rate * x.size)
+        shape = jnp.exp(-0.5 * x.size * jnp.log1p(spread) - jnp.sum(centre**2) / (x.size * (1 + spread)))
+        return jnp.exp(self.reaction * t) * shape
+
+
+def anisotropic_gaussian(dim: int = 100, horizon: float = 0.5, condition: float = 100.0, seed: int = 0) -> Problem:
+    """u0 = exp(-|x|²/d), a matrix A of given condition with random axes, a random drift."""
+    axes = _axes(dimension(dim), float(number("condition", condition)), seed)
+    return Problem(dim=dim, horizon=horizon, initial=BellAtStart(), diffusion=axes.matrix, drift=axes.drift, exact=Bell(axes))
+
+
+def anisotropic_ridge(dim: int = 100, horizon: float = 0.5, condition: float = 100.0, seed: int = 0) -> Problem:
+    """u0 = exp(-(a·x)²) with a random unit vector a; A and drift as in `anisotropic_gaussian`."""
+    axes = _axes(dimension(dim), float(number("condition", condition)), seed)
+    a = np.random.default_rng(seed + 1).standard_normal(dim)
+    a = a / np.linalg.norm(a)
+    u = RidgeBell(a, axes.drift, a @ axes.matrix @ a)
+    return Problem(dim=dim, horizon=horizon, initial=Start(u), diffusion=axes.matrix, drift=axes.drift, exact=u)
+
+
+def anisotropic_waves(dim: int = 100, horizon: float = 0.5, condition: float = 100.0, seed: int = 0) -> Problem:
+    """u0 = Σ sin(2 y_i)/√d in A's own axes; A and drift as in `anisotropic_gaussian`."""
+    axes = _axes(dimension(dim), float(number("condition", condition)), seed)
+    u = Waves(axes)
+    return Problem(dim=dim, horizon=horizon, initial=Start(u), diffusion=axes.matrix, drift=axes.drift, exact=u)
+
+
+def ornstein_uhlenbeck(
+    dim: int = 100, horizon: float = 1.0, rate: float = 0.8, mean: float = 0.3, diffusion: float = 0.6, reaction: float = -0.5
+) -> Problem:
+    """u0 = exp(-|x|²/d), the drift θ(m - x), the reaction c u."""
+    u = Reverted(*(np.asarray(v, np.float64) for v in (rate, mean, diffusion, reaction)))
+    process = OrnsteinUhlenbeck(rate, mean, diffusion)
+    return Problem(dim=dimension(dim), horizon=horizon, initial=BellAtStart(), process=process, reaction=reaction, exact=u)

@@ -1,0 +1,1 @@
+"""Fixed-size and adaptive solvers behind `heatnets.solve`."""
