@@ -13,18 +13,18 @@ import jax
 import numpy as np
 
 import heatnets as hn
-from heatnets._core.precision import in_double
+from heatnets._core.precision import with_x64
 from heatnets.certify.error_equation import allowance, combined
-from heatnets.pde.paths import Stepped
+from heatnets.pde.paths import EulerPaths
 
 PIECE = 20_000
 
 
-@in_double
+@with_x64
 def study(problem: hn.Problem, x: np.ndarray, pairs: int, steps: int) -> tuple[float, float, float, float]:
     """At a point: the bias of paths in steps, what is left of it in a certificate, what is allowed for it, and the standard error of what is left."""
     assert problem.varying is not None
-    walk, t, rng = Stepped(problem.varying, steps), problem.horizon, np.random.default_rng(0)
+    walk, t, rng = EulerPaths(problem.varying, steps), problem.horizon, np.random.default_rng(0)
     initial = jax.jit(jax.vmap(problem.initial))
     samples, changes, finest = [], [], []
     for _ in range(pairs // PIECE):

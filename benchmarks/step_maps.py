@@ -16,22 +16,22 @@ import jax.numpy as jnp
 import numpy as np
 
 import heatnets as hn
-from heatnets._core.precision import in_double
-from heatnets.pde.coefficients import Coefficients
-from heatnets.pde.paths import Stepped
+from heatnets._core.precision import with_x64
+from heatnets.pde.coefficients import CoefficientField
+from heatnets.pde.paths import EulerPaths
 
 MAPS = ("frozen", "1 step", "2 steps", "4 steps")
 
 
-@in_double
-def walk_of(problem: hn.Problem, name: str) -> Stepped:
+@with_x64
+def walk_of(problem: hn.Problem, name: str) -> EulerPaths:
     given = problem.varying
     assert given is not None
     if name != "frozen":
-        return Stepped(given, int(name.split()[0]))
+        return EulerPaths(given, int(name.split()[0]))
     here = given.at(jnp.asarray(problem.horizon / 2), jnp.zeros(problem.dim))
     still: Any = (problem.scatter, np.asarray(here.drift), float(here.reaction))
-    return Stepped(Coefficients(*still, None, given.frame, False, False), 1)
+    return EulerPaths(CoefficientField(*still, None, given.frame, False, False), 1)
 
 
 def error(name: str, dim: int, features: int, which: str) -> tuple[float, float]:

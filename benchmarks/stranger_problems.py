@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit
 from stranger_shapes import KINDS, Reach, Rng, full, gaussian, log_uniform, off, pick, plane_wave, ridge, short, zeros
-from stranger_truth import Closed, Law, Piece, Term, Truth, Wave
+from stranger_truth import Closed, Law, SampleBatch, Term, Truth, Wave
 
 import heatnets as hn
 
@@ -341,7 +341,7 @@ def positive(writer: Writer) -> tuple[list[Term], str]:
         texts.append(f"{size} * {writer.written(shape.code, P[:1], axes)}")
     floor = short(floor)
     flat = np.eye(writer.operator.law.dim)[:1]
-    terms.append(Term("positive", floor, Wave("1.0", 1, [Piece(1.0, *zeros(1))]), flat))
+    terms.append(Term("positive", floor, Wave("1.0", 1, [SampleBatch(1.0, *zeros(1))]), flat))
     return terms, " + ".join([str(floor), *texts])
 
 

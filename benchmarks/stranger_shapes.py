@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from stranger_truth import (
     Full,
-    Piece,
     Product,
     Radial,
     Ridge,
+    SampleBatch,
     Shape,
     Triple,
     Wave,
@@ -82,21 +82,21 @@ def plane_wave(a: list[float], phase: float, odd: bool) -> Wave:
     Q, _, c = zeros(len(a))
     inside = " + ".join(f"{v} * {{{i}}}" for i, v in enumerate(a)) + (f" + {phase}" if phase else "")
     factor = np.exp(1j * phase) * (-1j if odd else 1)
-    return Wave(f"{'sin' if odd else 'cos'}({inside})", len(a), [Piece(factor, Q, 1j * np.array(a), c)])
+    return Wave(f"{'sin' if odd else 'cos'}({inside})", len(a), [SampleBatch(factor, Q, 1j * np.array(a), c)])
 
 
 def wave_product(a: float, b: float, odd: bool) -> Wave:
     """cos or sin of a z1, times cos of b z2."""
     Q, _, c = zeros(2)
     factor = 0.5 * (-1j if odd else 1)
-    pieces = [Piece(factor, Q, 1j * np.array([a, s * b]), c) for s in (1, -1)]
+    pieces = [SampleBatch(factor, Q, 1j * np.array([a, s * b]), c) for s in (1, -1)]
     return Wave(f"{'sin' if odd else 'cos'}({a} * {{0}}) * cos({b} * {{1}})", 2, pieces)
 
 
 def polynomial(code: str, k: int, degree: int) -> Wave:
     """A polynomial of a degree, that of all projections together: they may be correlated."""
     function = eval(f"lambda z0, z1=0, z2=0: {code.format('z0', 'z1', 'z2')}")
-    return Wave(code, k, [Piece(1.0, *zeros(k), polynomial=function, degree=degree)])
+    return Wave(code, k, [SampleBatch(1.0, *zeros(k), polynomial=function, degree=degree)])
 
 
 def gaussian(c: list[float], width: float) -> Wave:
@@ -107,7 +107,7 @@ def gaussian(c: list[float], width: float) -> Wave:
     return Wave(
         f"exp(-{square} / {short(2 * width**2, 6)})",
         k,
-        [Piece(1.0, -2 / short(2 * width**2, 6) * np.eye(k, dtype=complex), zeros(k)[1], np.array(c))],
+        [SampleBatch(1.0, -2 / short(2 * width**2, 6) * np.eye(k, dtype=complex), zeros(k)[1], np.array(c))],
     )
 
 
@@ -116,7 +116,7 @@ def chirp(q: float, kind: str, odd: bool) -> Wave:
     k = 2 if kind == "product" else 1
     Q = 1j * q * (np.array([[0, 1], [1, 0]]) if k == 2 else np.array([[2.0]]))
     inside = "{0} * {1}" if k == 2 else "{0}**2"
-    return Wave(f"{'sin' if odd else 'cos'}({q} * {inside})", k, [Piece(-1j if odd else 1.0, Q, *zeros(k)[1:])])
+    return Wave(f"{'sin' if odd else 'cos'}({q} * {inside})", k, [SampleBatch(-1j if odd else 1.0, Q, *zeros(k)[1:])])
 
 
 def exponential(a: list[float], b: float) -> Wave:
@@ -125,12 +125,12 @@ def exponential(a: list[float], b: float) -> Wave:
     Q, _, c = zeros(k)
     Q[0, 0] = 2 * b
     parts = [f"{v} * {{{i}}}" for i, v in enumerate(a) if v] + ([f"{b} * {{0}}**2"] if b else [])
-    return Wave(f"exp({' + '.join(parts)})", k, [Piece(1.0, Q, np.array(a, complex), c)])
+    return Wave(f"exp({' + '.join(parts)})", k, [SampleBatch(1.0, Q, np.array(a, complex), c)])
 
 
 def added(parts: list[tuple[float, Wave]]) -> Wave:
     """A sum of waves of the same projections."""
-    pieces = [Piece(f * p.factor, p.Q, p.l, p.c, p.polynomial, p.degree) for f, w in parts for p in w.pieces]
+    pieces = [SampleBatch(f * p.factor, p.Q, p.l, p.c, p.polynomial, p.degree) for f, w in parts for p in w.pieces]
     return Wave("(" + " + ".join(f"{f} * {w.code}" for f, w in parts) + ")", parts[0][1].k, pieces)
 
 

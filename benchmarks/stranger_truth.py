@@ -118,7 +118,7 @@ class Shape(Protocol):
 
 
 @dataclass
-class Piece:
+class SampleBatch:
     """factor p(z) exp(½ (z-c)ᵀQ(z-c) + l·(z-c)), complex; p a polynomial of a degree, or None."""
 
     factor: complex
@@ -181,7 +181,7 @@ class Wave:
 
     code: str
     k: int
-    pieces: list[Piece]
+    pieces: list[SampleBatch]
 
     def over(self, m: np.ndarray, V: np.ndarray) -> np.ndarray:
         return sum(piece.mean(m, V).real for piece in self.pieces)
@@ -211,11 +211,11 @@ def normal_line(
 
     They are for functions of m + sd ξ that are analytic on the scale `step`, and near each mark
     (place, width) on that of the width or of the distance from it; of width zero, with a kink there."""
-    reach, halvings = reach + 1.5 * level, 2**level
-    even = int(np.ceil(reach * max(1.0, 2 * float(np.max(sd)) / step))) * halvings
+    reach, tile_shrinks = reach + 1.5 * level, 2**level
+    even = int(np.ceil(reach * max(1.0, 2 * float(np.max(sd)) / step))) * tile_shrinks
     low, high = -reach - 0.137 * (1 + level), reach + 0.411  # not symmetric, lest rounding cancel where the mean is zero
     cuts = [np.broadcast_to(np.linspace(low, high, even + 1), (len(m), even + 1))]
-    safe, ratio = np.maximum(sd, 1e-150), 3 ** (1 / halvings)
+    safe, ratio = np.maximum(sd, 1e-150), 3 ** (1 / tile_shrinks)
     for place, width in marks:
         at = ((place - m) / safe)[:, None]
         cuts.append(at)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("x64")
 
 CRUDE = {"directions": "orthogonal", "antithetic": True, "collocation": "paths", "solver": "qr", "time_degree": 1}
 
-ASKED = values.Asked(256, 0.95, 0, None, True, lambda done, total: None)
+ASKED = values.CertifyOptions(256, 0.95, 0, None, True, lambda done, total: None)
 
 
 def crude(name, dim, features, **options):
@@ -185,10 +185,10 @@ def test_the_relative_error_is_that_of_debiased_means():
     for _ in range(200):
         true, gap = 1 + 0.3 * rng.standard_normal(400), 0.05 * rng.standard_normal(400)
         corrections = gap[:, None] + 2.0 * rng.standard_normal((400, 8))
-        found = values.relative(corrections, true - gap, np.zeros(400), 0.95)
+        found = values.relative_l2_interval(corrections, true - gap, np.zeros(400), 0.95)
         held.append(found.low <= 0.05 / np.sqrt(1.09) <= found.high)
     assert np.mean(held) > 0.92
-    lost = values.relative(100 * rng.standard_normal((400, 4)), np.full(400, 0.01), np.zeros(400), 0.95)
+    lost = values.relative_l2_interval(100 * rng.standard_normal((400, 4)), np.full(400, 0.01), np.zeros(400), 0.95)
     assert lost.high == np.inf
     assert "lost in the noise" in lost.reasons[0]
 
@@ -213,8 +213,8 @@ def test_an_initial_condition_that_few_places_see():
         return 20 * jnp.exp(-jnp.sum((x - centre) ** 2) / (2 * 0.06**2)) * (jnp.sum((x - centre) ** 2) < 0.15**2)
 
     problem = hn.Problem(dim=3, horizon=0.1, diffusion=0.001, source=lambda t, x: jnp.cos(x[0]), initial=bump)
-    assert not problem.starts_at_zero
-    assert hn.Problem(dim=3, horizon=0.1, initial=lambda x: 0.0 * x[0]).starts_at_zero
+    assert not problem.zero_initial
+    assert hn.Problem(dim=3, horizon=0.1, initial=lambda x: 0.0 * x[0]).zero_initial
 
 
 def test_far_outside_the_training_region(radial):
@@ -273,7 +273,7 @@ def test_heavy_tails_get_more_samples_before_they_are_said():
     """A residual that few samples meet looks heavy at first, and is certified with sixteen times the samples."""
     t, x = np.full(6, 0.5), np.zeros((6, 2))
     problem = hn.Problem(dim=2, horizon=0.5, initial=lambda x: 0.0 * x[0], source=lambda t, x: jnp.where(x[0] > 1.7, 1.0, 0.0))
-    spike = error_equation.Network(
+    spike = error_equation.NetworkEvaluator(
         value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))), residual=lambda t, x: ((x[:, 0] > 1.7).astype(float), np.zeros(len(t))),
         gradient=lambda t, x: np.zeros_like(x), initial=lambda x: np.zeros(len(x)), source=lambda t, x: (x[:, 0] > 1.7).astype(float),
         residual_gradient=lambda t, x: np.stack([(x[:, 0] > 1.7).astype(float), 0 * t], axis=1), initial_gradient=None,
@@ -365,7 +365,7 @@ def test_gradients_lie_in_their_intervals(which, radial, kinked):
 def test_moments_in_pieces_are_those_of_the_whole():
     rng = np.random.default_rng(0)
     samples = np.exp(rng.standard_normal((500, 3))) * np.array([1.0, 1e-150, 1e6])
-    tally = derivatives.Tally()
+    tally = derivatives.RunningMoments()
     for piece in np.split(samples, [100, 130]):
         tally.add(piece)
     centred = samples - samples.mean(axis=0)
@@ -404,7 +404,7 @@ def test_error_equation_of_a_network_that_is_zero():
     """ũ = 0: the error is u itself, by both forms, with e0 = u0 and R = F."""
     problem = hn.problems.get("nonseparable", dim=2)
     t, x = hn.random_points(problem, 4)
-    zero = error_equation.Network(
+    zero = error_equation.NetworkEvaluator(
         value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))), residual=lambda t, x: (_source(problem, t, x), np.zeros(len(t))),
         gradient=lambda t, x: np.zeros_like(x), initial=lambda x: hn.exact_values(problem, 0.0, x), source=lambda t, x: _source(problem, t, x),
         residual_gradient=None, initial_gradient=None, value_bend=None, residual_bend=None, initial_bend=None, start=1.0,

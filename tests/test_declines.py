@@ -17,12 +17,12 @@ import pytest
 import heatnets as hn
 from heatnets import cli
 from heatnets._core import container, streams
-from heatnets._core.errors import Notes
+from heatnets._core.errors import WarningLog
 from heatnets._core.execution import make_context
 from heatnets.certify import sampling_checks
 from heatnets.certify.values import rounded
 from heatnets.cli.solve import _columns, _words
-from heatnets.io.problem_files import Statement, Wanted
+from heatnets.io.problem_files import CertifyRequest, ProblemFile
 from heatnets.pde import function
 from heatnets.plotting import solve_report
 from heatnets.solvers import entry
@@ -116,8 +116,8 @@ def test_a_network_outside_its_interval_is_said(crude, tmp_path):
     words = f"the network's value {rounded(network, float(sure.halfwidth))} lies outside"
     assert words in str(sure)
     assert words in solve_report._answer(crude, [(t, x, sure)]).tables[1].rows[0][2]
-    wanted = [(Wanted(t, x, {}), sure)]
-    assert words in _columns(Statement(crude.problem, {}, [], []), wanted)["note"][0]
+    wanted = [(CertifyRequest(t, x, {}), sure)]
+    assert words in _columns(ProblemFile(crude.problem, {}, [], []), wanted)["note"][0]
     (told,) = _words(crude, 1.0, wanted, tmp_path, None)["certificates"]
     assert told["outside"] is True
     assert told["network"] == pytest.approx(network, rel=1e-12)
@@ -369,8 +369,8 @@ def test_hills_estimate():
 def test_a_network_that_is_exact_needs_no_samples_of_the_data(crude):
     exact = hn.solve(short(lambda x: x[0]), features=(4, 0), rows=(64, 0))
     doubt = sampling_checks.Doubt("a few paths carry the mean", "Do something.", True)
-    assert entry._judged(exact, doubt, False, Notes()).stats["estimated_error"] is None
-    said, other = said_by(lambda: entry._judged(crude.of(crude.problem), doubt, True, Notes()))
+    assert entry._judged(exact, doubt, False, WarningLog()).stats["estimated_error"] is None
+    said, other = said_by(lambda: entry._judged(crude.of(crude.problem), doubt, True, WarningLog()))
     assert said == ["not solved: a few paths carry the mean. Do something."]
     assert other.stats["estimated_error"] == np.inf
     assert other.stats["tolerance_met"] is False

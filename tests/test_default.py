@@ -14,7 +14,7 @@ import pytest
 
 import heatnets as hn
 from heatnets._core import statistics
-from heatnets._core.errors import Notes
+from heatnets._core.errors import WarningLog
 from heatnets._core.execution import make_context
 from heatnets.features.equation import equation
 from heatnets.pde import smoothness
@@ -52,7 +52,7 @@ def test_the_plain_call_solves(name, dim, seconds, reached):
     exact = hn.exact_values(problem, t, x)
     assert hn.relative_errors(u(t, x), exact).l2 < reached
     assert u.stats["estimated_error"] < reached
-    start = np.array(jax.vmap(problem.initial)(x)) if not problem.starts_at_zero else np.zeros(300)
+    start = np.array(jax.vmap(problem.initial)(x)) if not problem.zero_initial else np.zeros(300)
     assert hn.relative_errors(start, exact).l2 > 1e3 * reached
     direct = hn.montecarlo.importance(problem, t[:30], x[:30], samples=10_000)
     assert hn.relative_errors(direct.value, exact[:30]).l2 > 1e3 * reached
@@ -77,8 +77,8 @@ def test_judges_are_unbiased():
     squares = []
     truth = []
     for seed in range(12):
-        judges = adaptive.Judges(problem, data, make_context(), seed, "test", (64, 7), 256)
-        dictionary = adaptive.Dictionary(problem, growth(problem, seed=seed), data, make_context(), adaptive.Grain())
+        judges = adaptive.ValidationSet(problem, data, make_context(), seed, "test", (64, 7), 256)
+        dictionary = adaptive.Dictionary(problem, growth(problem, seed=seed), data, make_context(), adaptive.BlockSizes())
         dictionary.grow(["signs"], "test")
         judges.table.add_features(dictionary.rows.blocks, "test")
         # Weights far from any solution, but Σ w = 1 over the initial features: ũ(0, ·) = u0.
@@ -113,7 +113,7 @@ def test_mean_square_is_debiased_and_knows_its_noise():
 def test_growth_keeps_what_it_has():
     problem = hn.problems.get("moving-ridge", dim=4)
     data, _ = equation(problem, 0)
-    grown = adaptive.Dictionary(problem, growth(problem), data, make_context(), adaptive.Grain())
+    grown = adaptive.Dictionary(problem, growth(problem), data, make_context(), adaptive.BlockSizes())
     names = [d.name for d in grown.designs]
     grown.grow(names, "round 0")
     before = grown.rows.values.copy(), grown.rows.residuals.copy(), grown.rows.points[1].copy()
@@ -356,13 +356,13 @@ def test_a_design_is_dropped_only_where_the_others_are_as_good_and_converge(tabl
 @pytest.mark.parametrize(("closed_form", "seconds", "small"), [(False, 1e-2, True), (False, 1e-9, False), (True, 1e-2, False)])
 def test_slow_derivatives_start_small(closed_form, seconds, small, monkeypatch):
     problem = hn.problems.get("product-of-cosines", dim=150, closed_form=closed_form)
-    chosen, ctx, notes = growth(problem), make_context(), Notes()
+    chosen, ctx, notes = growth(problem), make_context(), WarningLog()
     monkeypatch.setattr(adaptive, "_seconds", lambda dictionary, rows: seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
         grain = adaptive._grain(problem, chosen, equation(problem, 0)[0], ctx, notes)
     assert (grain == adaptive._SMALL) == small
-    assert any("closed form" in text for text in notes.texts) == small
+    assert any("closed form" in text for text in notes.messages) == small
 
 
 class Sizes:

@@ -11,7 +11,7 @@ import heatnets as hn
 from heatnets.features.designs import DESIGNS, HadamardSigns, design
 from heatnets.fit.collocation import grid, paths, time_fractions, uniform
 from heatnets.pde.diffusion import Isotropic
-from heatnets.pde.paths import Straight
+from heatnets.pde.paths import ExactPaths
 
 EACH = pytest.mark.parametrize("name", DESIGNS)
 
@@ -83,7 +83,7 @@ def test_orthogonal_blocks_are_orthogonal_with_gaussian_lengths(dim):
 
 def test_paths_cover_the_region_and_what_leads_there():
     """In 500 dimensions: not one shell, both ends of time, the region itself and the paths."""
-    t, x = paths(hn.Box(1.0, 3.0), 2.0, 4000, 500, np.random.default_rng(0), Straight(Isotropic(0.5)))
+    t, x = paths(hn.Box(1.0, 3.0), 2.0, 4000, 500, np.random.default_rng(0), ExactPaths(Isotropic(0.5)))
     assert t.shape == (4000,)
     assert x.shape == (4000, 500)
     assert np.all((t > 0) & (t <= 2))
@@ -93,7 +93,7 @@ def test_paths_cover_the_region_and_what_leads_there():
     assert np.mean(np.all(np.abs(x - 2) <= 1, axis=1)) > 0.4
     assert np.mean(t < 1e-3) > 0.02
     assert np.mean(t > 2 - 1e-3) > 0.03
-    t, x = paths(hn.Point(np.zeros(3)), 1.0, 1000, 3, np.random.default_rng(0), Straight(Isotropic(0.5)))
+    t, x = paths(hn.Point(np.zeros(3)), 1.0, 1000, 3, np.random.default_rng(0), ExactPaths(Isotropic(0.5)))
     assert len(np.unique(x[:, 0])) == 1000
     assert np.mean(np.linalg.norm(x, axis=1) < 0.05) > 0.05
 

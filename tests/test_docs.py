@@ -90,7 +90,7 @@ def test_the_api_page_has_every_public_name():
     assert "`heatnets.__version__`" in page
 
 
-class Seen(html.parser.HTMLParser):
+class EvaluationPoints(html.parser.HTMLParser):
     """Where a page's links lead, what it loads, and its anchors."""
 
     def __init__(self, text):
@@ -118,7 +118,7 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
         command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    pages = {path: Seen(path.read_text()) for path in tmp_path.rglob("*.html") if path.name != "404.html"}
+    pages = {path: EvaluationPoints(path.read_text()) for path in tmp_path.rglob("*.html") if path.name != "404.html"}
     assert {"index.html", "start.html", "api.html", "faq.html", "gallery.html", "contributing.html"} <= {p.name for p in pages}
     for path, page in pages.items():
         assert not [url for url in page.loads if re.match(r"(https?:)?//", url)], f"{path.name} loads from the network"

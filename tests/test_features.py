@@ -191,10 +191,10 @@ def test_source_features_under_any_density_average_to_the_same_integral():
         return np.column_stack([lag, 0.6 + np.sqrt(2 * lag) * rng.standard_t(5, n)])
 
     def pdf(rows):
-        from scipy.stats import t as student
+        from scipy.stats import t as t_half_width
 
         lag, z = rows.T
-        return 0.5 / np.sqrt(0.8 * lag) * student.pdf((z - 0.6) / np.sqrt(2 * lag), 5) / np.sqrt(2 * lag)
+        return 0.5 / np.sqrt(0.8 * lag) * t_half_width.pdf((z - 0.6) / np.sqrt(2 * lag), 5) / np.sqrt(2 * lag)
 
     squares = hn.Density(
         lambda rng, n: rng.random((n, 1)) ** 2 * 0.999 + 0.0005, lambda r: 0.5 / np.sqrt((r[:, 0] - 0.0005) * 0.999)

@@ -12,7 +12,7 @@ import pytest
 
 import heatnets as hn
 from heatnets._core import statistics
-from heatnets._core.errors import Notes
+from heatnets._core.errors import WarningLog
 from heatnets._core.execution import make_context
 from heatnets.certify import error_equation
 from heatnets.certify.reference_values import ReferenceValues
@@ -21,7 +21,7 @@ from heatnets.fit import least_squares
 from heatnets.fit.entry_cache import Table
 from heatnets.solvers import adaptive
 from heatnets.solvers.options import settings
-from heatnets.solvers.validation import FinalCheck, Judges
+from heatnets.solvers.validation import FinalCheck, ValidationSet
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -68,7 +68,7 @@ def overfitted():
     """A dictionary for waves in the plane, and a fit that cancels to many digits where its rows are, and not elsewhere."""
     problem = hn.Problem(dim=2, horizon=2.0, initial=bell, source=waves, diffusion=0.5)
     data = equation(problem, 0)[0]
-    dictionary = adaptive.Dictionary(problem, growth(problem), data, make_context(), adaptive.Grain())
+    dictionary = adaptive.Dictionary(problem, growth(problem), data, make_context(), adaptive.BlockSizes())
     names = [d.name for d in dictionary.designs]
     for k in range(2):
         dictionary.grow(names, f"round {k}")
@@ -78,7 +78,7 @@ def overfitted():
 
 def check_of(dictionary, size=(256, 2), stream="test"):
     problem, rows = dictionary.problem, dictionary.rows
-    check = FinalCheck(Judges(problem, rows.data, make_context(), 0, stream, size, 256))
+    check = FinalCheck(ValidationSet(problem, rows.data, make_context(), 0, stream, size, 256))
     check.judges.table.add_features(rows.blocks, "test")
     check.reference.extend(0)
     return check
@@ -118,7 +118,7 @@ def test_damping_is_chosen_by_the_judges():
 def test_monte_carlo_values_contradict_a_residual_that_is_blind():
     """The residual of max(x, 0) is zero and says nothing: u0 itself is taken for the solution, wrong by a third."""
     problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0))
-    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.Grain())
+    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.BlockSizes())
     dictionary.grow([dictionary.designs[0].name], "round 0")
     check = check_of(dictionary)
     weights = np.full(16, 1 / 16)
@@ -169,7 +169,7 @@ def test_reference_values_know_the_difference(rate):
     plain, held = problem.plain, 0
     for seed in range(20):
         found = ReferenceValues.over_region(plain, equation(plain, 0)[0], seed, "test", make_context(), points=64)
-        t, x = problem.frame.outward(*found.points) if problem.frame.changes else found.points
+        t, x = problem.frame.from_canonical(*found.points) if problem.frame.changes else found.points
         exact = waves_exact(t, x, 0.5, rate)
         right, wrong = found.compare(exact, 0.95), found.compare(1.1 * exact, 0.95)
         held += right.low == 0.0 and wrong.low < 0.1 < wrong.high
@@ -225,7 +225,7 @@ def test_an_upper_bound_is_never_below_the_noise():
     """Products of independent samples can be negative on average; the upper end of a square's root cannot be zero."""
     rng, hits = np.random.default_rng(0), 0
     for _ in range(200):
-        found = statistics.relative(1e-2 * rng.standard_normal((64, 4)), np.ones(64), np.zeros(64), 0.95)
+        found = statistics.relative_l2_interval(1e-2 * rng.standard_normal((64, 4)), np.ones(64), np.zeros(64), 0.95)
         assert found.high > 1e-4
         hits += found.low == 0.0
     assert hits > 180
@@ -293,9 +293,9 @@ def test_the_first_problem_of_a_stranger(form):
 def test_what_cannot_be_estimated_is_declined():
     """Neither residuals nor Monte Carlo values can be believed: the error is infinite, and the words begin with "not solved"."""
     problem = hn.Problem(dim=2, horizon=1.0, initial=bell)
-    notes = Notes()
-    ending = adaptive.Ending("nothing is left", None, ("one residual carries the estimate",), {})
-    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.Grain())
+    notes = WarningLog()
+    ending = adaptive.StopReason("nothing is left", None, ("one residual carries the estimate",), {})
+    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.BlockSizes())
     dictionary.grow([dictionary.designs[0].name], "round 0")
     facts = {
         "features": (16, 0),
@@ -307,7 +307,7 @@ def test_what_cannot_be_estimated_is_declined():
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         u = adaptive.network(
-            problem, growth(problem), make_context(), notes, adaptive.Clock(), [], np.inf, dictionary.rows.data, dictionary.rows.blocks,
+            problem, growth(problem), make_context(), notes, adaptive.PhaseTimer(), [], np.inf, dictionary.rows.data, dictionary.rows.blocks,
             np.full(16, 1 / 16), ending, facts,
         )  # fmt: skip
     assert str(said[0].message).startswith("not solved: the error cannot be estimated (one residual carries the estimate)")
@@ -325,8 +325,8 @@ def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
         samples = np.sqrt(chosen.weight)[:, None] * (e[:, None] + 0.1 * rng.standard_normal((256, 2)))
         values = 100 * np.sqrt(chosen.weight)
         truth = np.exp(0.7**2) / 100
-        held += statistics.relative(samples, values, np.zeros(256), 0.98, pool).high > truth
-        bare += statistics.relative(samples, values, np.zeros(256), 0.98).high > truth
+        held += statistics.relative_l2_interval(samples, values, np.zeros(256), 0.98, pool).high > truth
+        bare += statistics.relative_l2_interval(samples, values, np.zeros(256), 0.98).high > truth
     assert held >= 180  # 99 % one-sided, of squares that are lognormal
     assert bare < held - 5
 
@@ -334,7 +334,7 @@ def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
 def test_a_perfect_fit_is_not_accused_by_the_maximum_principle():
     """In high dimension rows near the centre see values that no path from 64 random points of the region does."""
     problem = hn.Problem(dim=10, horizon=0.1, initial=lambda x: jnp.exp(-x @ x / 2), region=hn.Box(-2.0, 2.0))
-    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.Grain())
+    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.BlockSizes())
     dictionary.grow([d.name for d in dictionary.designs], "round 0")
     dictionary.extend_reference()
     columns = np.arange(len(dictionary.kind))

@@ -121,15 +121,15 @@ def test_plain_coordinates(name, backward):
     problem = problem_of(name, backward)
     frame, plain, A = problem.frame, problem.plain, problem.scatter.matrix(DIM)
     assert plain.plain is plain
-    assert np.isclose(plain.horizon, frame.inward(np.asarray(0.0 if backward else 0.6), np.ones(DIM))[0])
+    assert np.isclose(plain.horizon, frame.to_canonical(np.asarray(0.0 if backward else 0.6), np.ones(DIM))[0])
     t, x = hn.random_points(problem, 5)
-    s, y = frame.inward(t, x)
-    np.testing.assert_allclose(np.column_stack(frame.outward(s, y)), np.column_stack([t, x]), rtol=1e-12)
-    np.testing.assert_allclose(frame.clock_back(s), t, rtol=1e-12)
+    s, y = frame.to_canonical(t, x)
+    np.testing.assert_allclose(np.column_stack(frame.from_canonical(s, y)), np.column_stack([t, x]), rtol=1e-12)
+    np.testing.assert_allclose(frame.inverse_time(s), t, rtol=1e-12)
 
     def v(s, y):
-        time, place = frame.outward(s, y)
-        return u(time, place) / frame.amplitude(time)
+        time, place = frame.from_canonical(s, y)
+        return u(time, place) / frame.value_scale(time)
 
     @jax.jit
     def sides(s, y):
@@ -141,9 +141,9 @@ def test_plain_coordinates(name, backward):
         left, right, start, begin = sides(jnp.asarray(s[i]), jnp.asarray(y[i]))
         np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose(start, begin, rtol=1e-12)
-        jacobian = jax.jacfwd(lambda z, one=one: frame.inward(one, z)[1])(place)
+        jacobian = jax.jacfwd(lambda z, one=one: frame.to_canonical(one, z)[1])(place)
         np.testing.assert_allclose(jnp.diag(jacobian), frame.slope(t, x)[i] * np.ones(DIM), rtol=1e-12)
-        rate = jax.jacfwd(lambda r, place=place: frame.inward(r, place)[0])(one)
+        rate = jax.jacfwd(lambda r, place=place: frame.to_canonical(r, place)[0])(one)
         np.testing.assert_allclose(jnp.abs(rate), frame.rate(t)[i], rtol=1e-12)
 
 

@@ -36,13 +36,13 @@ def test_the_exact_solution_solves_the_equation(name, parameters):
     plain, frame, A = problem.plain, problem.frame, problem.scatter.matrix(problem.dim)
 
     def v(s, y):
-        t, x = frame.outward(s, y)
-        return problem.exact(t, x) / frame.amplitude(t)
+        t, x = frame.from_canonical(s, y)
+        return problem.exact(t, x) / frame.value_scale(t)
 
     def operator(s, y):
         if plain.varying is None:
             return jnp.sum(A * jax.hessian(lambda z: v(s, z))(y))
-        given, (t, x) = plain.varying, frame.outward(s, y)  # as the user wrote it
+        given, (t, x) = plain.varying, frame.from_canonical(s, y)  # as the user wrote it
 
         def flux(z):
             a = given.diffusion(t, z) if callable(given.diffusion) else jnp.ones(())

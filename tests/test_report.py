@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from heatnets.plotting import html
-from heatnets.plotting.html import Group, Picture, Section, Table
+from heatnets.plotting.html import ColumnGroup, Picture, Section, Table
 
 TABLE = Table(
-    "Errors & seconds", (Group("", ("d",)), Group("the paper", ("L2", "min")), Group("here", ("L2",))), [["100", "1e-7", "5", "<1e-9"], ["200", "1e-7", "5", "3e-9"], ["500", "–", "–", "2e-8"]]
+    "Errors & seconds", (ColumnGroup("", ("d",)), ColumnGroup("the paper", ("L2", "min")), ColumnGroup("here", ("L2",))), [["100", "1e-7", "5", "<1e-9"], ["200", "1e-7", "5", "3e-9"], ["500", "–", "–", "2e-8"]]
 )  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def picture():
 
 @pytest.fixture(scope="module")
 def page():
-    settings = Table("Settings", (Group("", ("what", "value")),), [["seed", "0"]])
+    settings = Table("Settings", (ColumnGroup("", ("what", "value")),), [["seed", "0"]])
     sections = [Section(name, f"Result {name}", ["Words with <angles> & more."], [TABLE], [picture()], settings) for name in "ab"]
     return html.page("A report", "What it is.", sections)
 
@@ -45,7 +45,7 @@ class Checker(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.open, self.fetched, self.texts, self.ids = [], [], [], []
+        self.open, self.fetched, self.messages, self.ids = [], [], [], []
 
     def handle_starttag(self, tag, attrs):
         if tag not in self.void:
@@ -66,7 +66,7 @@ class Checker(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        self.texts.append(data)
+        self.messages.append(data)
 
 
 def test_the_page_is_well_formed_and_fetches_nothing(page):
@@ -77,7 +77,7 @@ def test_the_page_is_well_formed_and_fetches_nothing(page):
     assert "@import" not in page
     assert "url(" not in re.sub(r"url\(#", "", page)
     assert checker.ids == ["a", "b"]
-    text = " ".join(checker.texts)
+    text = " ".join(checker.messages)
     assert "<1e-9" in text
     assert "Words with <angles> & more." in text
     assert text.count("2e-8") == 2

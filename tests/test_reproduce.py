@@ -16,7 +16,7 @@ from heatnets import reproduce
 from heatnets._core.errors import InputError
 from heatnets.plotting.html import markdown
 from heatnets.reproduce import cells, convergence, one_dim, plain, published, table_2
-from heatnets.reproduce.compare import Done
+from heatnets.reproduce.compare import CellResults
 
 # Table 2 so small that a run takes seconds.
 SMALL = """
@@ -48,7 +48,7 @@ def test_plans_are_whole_and_sections_show_what_is_there(name, scale):
         parameters = hn.problems.parameters_of(cell.problem)
         assert set(cell.parameters) <= set(parameters)
         assert cell.cost > 0
-    section = reproduce.RESULTS[name].section(Done(), scale)  # nothing computed yet: dashes, no failure
+    section = reproduce.RESULTS[name].section(CellResults(), scale)  # nothing computed yet: dashes, no failure
     assert section.name == name
     assert all(len(row) == len(table.columns) for table in section.tables for row in table.rows)
     assert f"{len(plan)} of {len(plan)} cells" in " ".join(section.settings.rows[-2])

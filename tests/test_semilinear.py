@@ -13,7 +13,7 @@ from heatnets import solution
 from heatnets._core.errors import InputError, NumericalError
 from heatnets._core.execution import make_context
 from heatnets.certify.linearization import Fit
-from heatnets.certify.linearization_error import Remainder, bent
+from heatnets.certify.linearization_error import LinearizationError, bent
 from heatnets.features import designs
 from heatnets.features.equation import equation, on_device
 from heatnets.features.families import ImportanceFamily
@@ -23,7 +23,7 @@ from heatnets.fit.collocation import uniform
 from heatnets.fit.entry_cache import Table
 from heatnets.pde.function import Function, jumps
 from heatnets.pde.laplacian import Chained
-from heatnets.pde.nonlinearity import Polynomial, Reacted
+from heatnets.pde.nonlinearity import ChebyshevSource, ReactionFlow
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -71,7 +71,7 @@ def test_the_flow_of_a_source_is_that_of_its_differential_equation():
     wanted = np.sqrt(np.exp(2 * s) * v0**2 / (1 + v0**2 * (np.exp(2 * s) - 1)))
     assert problem.flows
     assert float(problem.reacted(s, y)) == pytest.approx(float(wanted), rel=1e-5)
-    finer = Reacted(problem.nonlinear, problem.initial, steps=64)
+    finer = ReactionFlow(problem.nonlinear, problem.initial, steps=64)
     assert float(finer(s, y)) == pytest.approx(float(wanted), rel=1e-9)
     assert float(problem.source(s, y)) == pytest.approx(float(wanted - wanted**3), rel=1e-4)
 
@@ -81,14 +81,14 @@ def test_a_polynomial_stands_in_for_a_source_with_kinks():
         return t * x[0] * u**8 - u**3 + 0.5
 
     problem = hn.Problem(dim=2, horizon=1.0, initial=bell, source=smooth)
-    stand_in = Polynomial(problem.nonlinear.function, -1.5, 2.5)
+    stand_in = ChebyshevSource(problem.nonlinear.function, -1.5, 2.5)
     for u in (-1.0, 0.2, 2.4):
         wanted = smooth(0.4, np.array([1.2, 0.0]), u)
         assert float(stand_in(0.4, jnp.array([1.2, 0.0]), u)) == pytest.approx(wanted, rel=1e-10)
     kinked = hn.Problem(dim=2, horizon=1.0, initial=bell, source=lambda t, x, u: jnp.abs(u))
     assert kinked.bent
     assert not problem.bent
-    assert abs(float(Polynomial(kinked.nonlinear.function, -1.0, 1.0)(0.0, jnp.zeros(2), 0.7)) - 0.7) < 0.1
+    assert abs(float(ChebyshevSource(kinked.nonlinear.function, -1.0, 1.0)(0.0, jnp.zeros(2), 0.7)) - 0.7) < 0.1
 
 
 def brute(phi, t, x):
@@ -110,7 +110,7 @@ def test_entries_are_those_of_brute_force(source):
     problem = hn.Problem(dim=3, horizon=0.6, initial=bell, source=source).plain
     data, _ = equation(problem, 0)
     chained = isinstance(data.reaction, Chained)
-    assert chained == problem.nonlinear.everywhere_alike(3)
+    assert chained == problem.nonlinear.is_x_independent(3)
     blocks = ImportanceFamily().draw(problem, (2, 2), designs.DESIGNS["gaussian"], 0, True)
     assert all(isinstance(b, Pair) for b in blocks)
     assert isinstance(blocks[0].one, ReactedInitial) == (not problem.nonlinear.slopes)
@@ -366,7 +366,7 @@ def test_the_remainder_is_in_the_interval(monkeypatch):
     problem = hn.problems.get("allen-cahn", dim=4)
     crude = hn.solve(problem, features=(3, 3), antithetic=True, collocation="paths", rows=(100, 0))
     whole = crude.certify(0.3, np.zeros(4), samples=512)
-    monkeypatch.setattr(solution, "remainder", lambda *_: Remainder(np.zeros(1), [()]))
+    monkeypatch.setattr(solution, "remainder", lambda *_: LinearizationError(np.zeros(1), [()]))
     samples_alone = crude.certify(0.3, np.zeros(4), samples=512)
     assert samples_alone.value == whole.value
     assert 0 < whole.halfwidth - samples_alone.halfwidth < samples_alone.halfwidth

@@ -37,7 +37,7 @@ def test_what_is_begun_can_be_abandoned_and_what_is_finished_stays(tmp_path, mon
 
     def stop(_):
         seen.append(len(os.listdir(tmp_path)))
-        atomic_files.abandon()
+        atomic_files.remove_partial_files()
         seen.append(len(os.listdir(tmp_path)))
         raise KeyboardInterrupt
 
@@ -45,7 +45,7 @@ def test_what_is_begun_can_be_abandoned_and_what_is_finished_stays(tmp_path, mon
     with pytest.raises(KeyboardInterrupt):
         atomic_files.write(tmp_path / "begun.txt", "half")
     assert seen == [2, 1]
-    atomic_files.abandon()
+    atomic_files.remove_partial_files()
     assert (tmp_path / "kept.txt").read_text() == "whole"
 
 
@@ -58,7 +58,7 @@ def test_a_ledger_keeps_finished_cells_of_the_same_settings(tmp_path):
         assert again.find("a", {"features": (1, 2)})["error"] == 0.1 + 0.2  # to the last bit
         assert again.find("a", {"features": (1, 3)}) is None  # asked for something else: not finished
         assert again.find("c", {"features": (1, 2)}) is None
-        again.arrange(["b", "a"])
+        again.reorder(["b", "a"])
     assert list(json.loads(path.read_text())["cells"]) == ["b", "a"]
     assert os.listdir(tmp_path) == ["table-2.json"]
 

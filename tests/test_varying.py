@@ -18,7 +18,7 @@ from heatnets.features import designs
 from heatnets.features.equation import equation
 from heatnets.features.features import MovedInitial, MovedSource, Pair
 from heatnets.pde.coefficients import _root
-from heatnets.pde.paths import Stepped, Straight
+from heatnets.pde.paths import EulerPaths, ExactPaths
 
 pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.filterwarnings("ignore:not solved")]  # crude networks on purpose
 DIM = 4
@@ -98,7 +98,7 @@ def test_residuals_of_features_are_those_of_the_equation_as_it_is_written(diffus
     problem = posed(diffusion, form, **more)
     data, _ = equation(problem.plain, 0)
     rng = np.random.default_rng(1)
-    noise = jnp.asarray(rng.standard_normal((2, *problem.feature_walk.normals(DIM))))
+    noise = jnp.asarray(rng.standard_normal((2, *problem.feature_paths.normals(DIM))))
     features = [Pair(MovedInitial(noise[0], jnp.asarray(0.7))), MovedSource(noise[1], jnp.asarray(0.4), jnp.asarray(1.3))]
     s, x = jnp.asarray(0.35), jnp.asarray(rng.uniform(-1, 1, DIM))
     t = 0.6 - s if backward else s
@@ -125,7 +125,7 @@ def test_steps_with_constant_functions_have_the_exact_law():
     problem = hn.Problem(
         dim=2, horizon=1.0, initial=bell, diffusion=lambda t, x: A * jnp.ones(()), drift=lambda t, x: jnp.asarray(b), reaction=lambda t, x: c * jnp.ones(()), form="trace",
     )  # fmt: skip
-    assert isinstance(problem.walk, Stepped)
+    assert isinstance(problem.walk, EulerPaths)
     rng = np.random.default_rng(0)
     noise = problem.walk.draw(rng, (20_000,), 2)
     moved = problem.walk.go(0.9, np.array([0.2, 0.1]), 0.6, noise)
@@ -141,7 +141,7 @@ def test_steps_with_constant_functions_have_the_exact_law():
 
 def test_euler_has_the_mean_of_its_recursion_and_takes_coefficients_at_the_paths_own_time():
     problem = hn.Problem(dim=1, horizon=1.0, initial=bell, drift=lambda t, x: t * x)
-    walk = Stepped(problem.varying, 8)
+    walk = EulerPaths(problem.varying, 8)
     rng = np.random.default_rng(0)
     half = walk.draw(rng, (50_000,), 1)
     moved = walk.go(1.0, np.array([1.5]), 0.8, np.concatenate([half, -half]))
@@ -354,7 +354,7 @@ def test_a_reaction_as_a_function_is_the_same_as_a_number(process, backward):
     a, b = (hn.montecarlo.importance(p, t, x, samples=20_000) for p in (number, function))
     assert abs(a.value - b.value) < 4 * np.hypot(a.standard_error, b.standard_error) + b.truncation_bias
     assert b.truncation_bias < 1e-2 * b.value
-    s, y = function.frame.inward(np.array([t]), x[None])
+    s, y = function.frame.to_canonical(np.array([t]), x[None])
     u = hn.solve(function, features=(8, 0), rows=(64, 0), antithetic=True, collocation="paths")
     network, plain = u.network(), function.plain
     for steps in (0, 4):
@@ -401,12 +401,12 @@ def test_a_step_of_the_users_own_is_used():
         return jnp.exp(-h) * x + jnp.sqrt(-jnp.expm1(-2 * h)) * noise
 
     problem = hn.Problem(dim=1, horizon=2.0, initial=bell, drift=lambda t, x: -x, step=exact_step)
-    walk = Stepped(problem.varying, 1)
+    walk = EulerPaths(problem.varying, 1)
     noise = np.linspace(-2, 2, 9)[:, None, None]
     moved = walk.go(2.0, np.array([1.5]), 2.0, noise)
     np.testing.assert_allclose(moved.place[:, 0], 1.5 * np.exp(-2) + np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12)
     np.testing.assert_allclose(moved.push[:, 0], np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12, atol=1e-15)
-    assert isinstance(hn.Problem(dim=1, horizon=2.0, initial=bell).walk, Straight)
+    assert isinstance(hn.Problem(dim=1, horizon=2.0, initial=bell).walk, ExactPaths)
     u = hn.solve(problem, features=(16, 0), rows=(128, 0), antithetic=True, collocation="paths")
     sure = u.certify(2.0, [0.7])
     mean, variance = 0.7 * np.exp(-2), 1 - np.exp(-4)

@@ -11,7 +11,7 @@ from jaxtyping import Array
 from heatnets._core import streams
 from heatnets._core.errors import InputError, count
 from heatnets._core.execution import make_context
-from heatnets._core.precision import in_double
+from heatnets._core.precision import with_x64
 from heatnets._core.tiling import evaluate
 from heatnets.fit.assembly import Points
 from heatnets.fit.collocation import judged
@@ -54,13 +54,13 @@ def random_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points
     return (problem.horizon - t if problem.backward else t), x
 
 
-@in_double
+@with_x64
 def exact_values(problem: Problem, t: Any, x: Any) -> np.ndarray:
     """The exact solution at points, streamed."""
     return _exact(_value, problem, t, x)
 
 
-@in_double
+@with_x64
 def exact_gradient(problem: Problem, t: Any, x: Any) -> np.ndarray:
     """The gradient of the exact solution at points, by automatic differentiation."""
     return _exact(_gradient, problem, t, x)

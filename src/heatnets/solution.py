@@ -18,15 +18,15 @@ from heatnets import __version__
 from heatnets._core import atomic_files, container, streams
 from heatnets._core.errors import InputError, NumericalError, count, fraction, positive
 from heatnets._core.execution import ExecutionContext, Progress, make_context
-from heatnets._core.precision import EPS, in_double
+from heatnets._core.precision import EPS, with_x64
 from heatnets._core.statistics import HEAVY
 from heatnets._core.tiling import contract, evaluate
 from heatnets.certify import derivatives, linearization, sampling_checks, values
-from heatnets.certify.error_equation import Network
+from heatnets.certify.error_equation import NetworkEvaluator
 from heatnets.certify.explain import Explanation, explain
 from heatnets.certify.linearization_error import bent, remainder
 from heatnets.certify.reference_values import ReferenceValues
-from heatnets.certify.values import Asked, Certificate, RegionError
+from heatnets.certify.values import Certificate, CertifyOptions, RegionError
 from heatnets.features.equation import Equation, equation, on_device
 from heatnets.features.features import Feature, KernelSource, MovedSource, packed
 from heatnets.fit import network
@@ -56,14 +56,14 @@ def why_unsolved(stats: Mapping[str, Any]) -> str:
     return f"not solved: the error {estimated}."
 
 
-class Seen(NamedTuple):
+class EvaluationPoints(NamedTuple):
     """Points (t, x) of the user's, where the plain problem has them (s, y), and what turns its values, slopes and residuals into the user's."""
 
     t: np.ndarray
     x: np.ndarray
     s: np.ndarray
     y: np.ndarray
-    amplitude: np.ndarray  # (n,)
+    value_scale: np.ndarray  # (n,)
     slope: np.ndarray  # (n, dim) or (n, 1)
     rate: np.ndarray  # (n,)
     single: bool
@@ -136,21 +136,21 @@ class Solution:
         other.stats = MappingProxyType({**self.stats, **changes})
         return other
 
-    @in_double
+    @with_x64
     def __call__(self, t: Any, x: Any) -> np.ndarray:
         """ũ(t, x)."""
         seen = self._see(t, x)
-        value = seen.amplitude * self._contract(network.values, seen, floats=4 * self.problem.dim)
+        value = seen.value_scale * self._contract(network.values, seen, floats=4 * self.problem.dim)
         return value[0] if seen.single else value
 
-    @in_double
+    @with_x64
     def gradient(self, t: Any, x: Any) -> np.ndarray:
         """∇ũ(t, x), of shape (dim,) or (n, dim)."""
         seen = self._see(t, x)
         slope = seen.slope * self._contract(network.gradients, seen, floats=8 * self.problem.dim)
         return slope[0] if seen.single else slope
 
-    @in_double
+    @with_x64
     def residual(self, t: Any, x: Any) -> np.ndarray:
         """What is missing in the equation at (t, x), t > 0 (t < T for a terminal-value problem): R = F - (∂_t - div A ∇ - b·∇ - c) ũ."""
         seen = self._see(t, x, positive_time=True)
@@ -158,24 +158,24 @@ class Solution:
             network.residuals, seen, floats=self._differentiable.workspace(self.problem.dim), equation=self._differentiable
         )
         with jax.default_device(self._ctx.device):
-            missing = seen.amplitude * seen.rate * (self._force(seen.s, seen.y) - left)
+            missing = seen.value_scale * seen.rate * (self._force(seen.s, seen.y) - left)
         return missing[0] if seen.single else missing
 
-    def _see(self, t: Any, x: Any, positive_time: bool = False) -> Seen:
+    def _see(self, t: Any, x: Any, positive_time: bool = False) -> EvaluationPoints:
         times, places, single = self.problem.points(t, x, positive_time=positive_time)
         frame = self.problem.frame
-        amplitude = frame.amplitude(times)
-        return Seen(
+        value_scale = frame.value_scale(times)
+        return EvaluationPoints(
             times,
             places,
-            *frame.inward(times, places),
-            amplitude,
-            amplitude[:, None] * frame.slope(times, places),
+            *frame.to_canonical(times, places),
+            value_scale,
+            value_scale[:, None] * frame.slope(times, places),
             frame.rate(times),
             single,
         )
 
-    @in_double
+    @with_x64
     def certify(
         self,
         t: Any,
@@ -213,9 +213,9 @@ class Solution:
         True
         """
         seen = self._see(t, x)
-        return self._certified(values.certify, seen, seen.amplitude, samples, confidence, seed, halfwidth, progress)
+        return self._certified(values.certify, seen, seen.value_scale, samples, confidence, seed, halfwidth, progress)
 
-    @in_double
+    @with_x64
     def certify_gradient(
         self,
         t: Any,
@@ -237,7 +237,7 @@ class Solution:
             derivatives.certify_gradient, seen, seen.slope, samples, confidence, seed, halfwidth, progress, True
         )
 
-    @in_double
+    @with_x64
     def certify_curvature(
         self,
         t: Any,
@@ -263,12 +263,12 @@ class Solution:
             )
         first, second = self.problem.frame.curve(seen.t, seen.x, along * np.ones_like(seen.x))
         how = partial(derivatives.certify_curvature, curves=(first, second))
-        return self._certified(how, seen, seen.amplitude, samples, confidence, seed, halfwidth, progress, True)
+        return self._certified(how, seen, seen.value_scale, samples, confidence, seed, halfwidth, progress, True)
 
     def _certified(
         self,
         how: Callable[..., Certificate],
-        seen: Seen,
+        seen: EvaluationPoints,
         unit: np.ndarray,
         samples: Any,
         confidence: Any,
@@ -290,10 +290,10 @@ class Solution:
                 "certified derivatives of data with kinks or jumps need constant coefficients: the weight that takes a derivative's place is known for those. "
                 "Smooth the data, or certify values at nearby points."
             )
-        fuzz = self.problem.frame.fuzz(seen.t, seen.x) if self.problem.frame.changes else None
+        rounding_scale = self.problem.frame.rounding_scale(seen.t, seen.x) if self.problem.frame.changes else None
         marks = streams.marks(self._mark, seen.t, seen.x)
         rare = 0.0 if weighted else self._rare
-        asked = Asked(samples, level, seed, wanted, smooth, self._teller(progress), unit, fuzz, marks, rare)
+        asked = CertifyOptions(samples, level, seed, wanted, smooth, self._teller(progress), unit, rounding_scale, marks, rare)
         with jax.default_device(self._ctx.device):
             found = how(self._linear, self.network(), seen.s, seen.y, asked)
             if self._plain.nonlinear is not None:
@@ -314,7 +314,7 @@ class Solution:
             found = found.widened(4 * EPS)  # exponentials and logarithms on the way to plain coordinates and back
         return found.first() if seen.single else found
 
-    def _doubts(self, s: float, y: np.ndarray, asked: Asked, i: int) -> tuple[str, ...]:
+    def _doubts(self, s: float, y: np.ndarray, asked: CertifyOptions, i: int) -> tuple[str, ...]:
         """Why what paths from a point meet does not tell a mean."""
         if s == 0:
             return ()
@@ -323,7 +323,7 @@ class Solution:
         found = sampling_checks.doubt(self._plain, met, not asked.smooth, rng, self._quiet, rare=0.0)
         return () if found is None or found.curable else (found.words,)
 
-    @in_double
+    @with_x64
     def error(self, *, points: int = 512, samples: int = 8, confidence: float = 0.95, seed: int = 0) -> RegionError:
         """The relative L2 error over (0, T] x region (for a `Point` at t = T, at t = 0 of a terminal-value problem), with an interval, without an exact solution.
 
@@ -366,7 +366,7 @@ class Solution:
             found.extend(8 * len(s) * sum(len(w) for w in self.weights))
         return found
 
-    @in_double
+    @with_x64
     def explain(self, t: float, x: Any, *, samples: int = 4096, seed: int = 0) -> Explanation:
         """Where the value at one point comes from: initial condition and source by time lag (Monte Carlo), and the features that carry it.
 
@@ -387,8 +387,8 @@ class Solution:
         (mark,) = streams.marks(self._mark, seen.t, seen.x)
         rng = streams.generator(streams.check_seed(seed), "explanation", mark)
         found = explain(self._plain, network, terms, float(seen.s[0]), seen.y[0], samples, rng)
-        passed = np.abs(seen.t[0] - self.problem.frame.clock_back(seen.s[0] - found.lags))
-        return found.seen(float(seen.t[0]), seen.x[0], passed, float(seen.amplitude[0]))
+        passed = np.abs(seen.t[0] - self.problem.frame.inverse_time(seen.s[0] - found.lags))
+        return found.seen(float(seen.t[0]), seen.x[0], passed, float(seen.value_scale[0]))
 
     def save(self, path: str | Path) -> Path:
         """Write this solution to one file: weights, drawn directions, `stats`, and what tells its problem; never code.
@@ -404,7 +404,7 @@ class Solution:
         True
         """
         target = Path(path)
-        atomic_files.require_folder(target)
+        atomic_files.check_writable(target)
         blocks, arrays = [], dict[str, np.ndarray]()
         for i, (block, _) in enumerate(self._blocks):
             words, parts = packed(block)
@@ -418,7 +418,7 @@ class Solution:
         return container.write(target, "result", manifest, arrays)
 
     @cached_property
-    @in_double
+    @with_x64
     def kinks(self) -> str:
         """Which of the data have kinks or jumps, in words; empty where none were found. Where they have, `residual` says nothing."""
         with jax.default_device(self._ctx.device):
@@ -454,7 +454,7 @@ class Solution:
             known = "none" not in self._equation.rungs.values()
             return self._equation if known else equation(self._plain, self.stats["seed"])[0]
 
-    def network(self) -> Network:
+    def network(self) -> NetworkEvaluator:
         """This solution as a certificate asks for it."""
         dim, ctx = self.problem.dim, self._quiet
 
@@ -510,7 +510,7 @@ class Solution:
 
         begun = sum(float(np.asarray(block.start) @ np.asarray(w)[:, 0]) for block, w in self._blocks)
         slope_cost = 6 * sum(len(w) for _, w in self._blocks)  # pairs of features, and a gradient costs about three values
-        return Network(
+        return NetworkEvaluator(
             value,
             residual,
             slope,
@@ -545,7 +545,9 @@ class Solution:
         """The linear problem that the error of this solution obeys."""
         return self._plain if self._plain.nonlinear is None else linearization.tangent(self._plain, self._tangent_data[1])
 
-    def _contract(self, terms: Callable[..., Any], seen: Seen, floats: int, equation: Equation | None = None) -> np.ndarray:
+    def _contract(
+        self, terms: Callable[..., Any], seen: EvaluationPoints, floats: int, equation: Equation | None = None
+    ) -> np.ndarray:
         with jax.default_device(self._ctx.device):
             total = contract(terms, self._blocks, equation or self._equation, (seen.s, seen.y), floats, self._ctx, "points")
         bad = np.flatnonzero(~np.isfinite(total).reshape(len(seen.t), -1).all(axis=1))

@@ -48,7 +48,7 @@ def _unwritten(path: Path, error: OSError) -> FileError:
     return FileError(f"{path} cannot be written: {error.strerror or error}.{before} Free some space, or name another place.")
 
 
-def require_folder(path: Path) -> None:
+def check_writable(path: Path) -> None:
     """Refuse, before any work, a place where no file can be written."""
     folder = path.parent
     if path.is_dir():
@@ -61,7 +61,7 @@ def require_folder(path: Path) -> None:
         raise FileError(f"{path} cannot be written: the folder {folder} is read-only. Name another place.")
 
 
-def abandon() -> None:
+def remove_partial_files() -> None:
     """Remove what `write` has begun and not finished: for a process that ends at once."""
     for name in list(_unfinished):
         with contextlib.suppress(OSError):
@@ -112,7 +112,7 @@ class Ledger:
         self.cells[key] = json.loads(json.dumps({"settings": settings, **outcome}))
         self._write()
 
-    def arrange(self, keys: list[str]) -> None:
+    def reorder(self, keys: list[str]) -> None:
         """Keep just these cells, in this order: the file then does not tell in which order they were computed."""
         arranged = {key: self.cells[key] for key in keys if key in self.cells}
         if list(arranged) != list(self.cells):

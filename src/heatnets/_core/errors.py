@@ -44,30 +44,30 @@ class HeatnetsWarning(UserWarning):
     """Something a user should know, and `stats["warnings"]` keeps."""
 
 
-class Notes:
+class WarningLog:
     """The warnings of one piece of work: each is shown once and kept for `stats["warnings"]`."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
+        self.messages: list[str] = []
 
-    def recall(self, texts: list[str]) -> None:
+    def restore(self, messages: list[str]) -> None:
         """What an earlier run said, kept but not said again."""
-        self.texts.extend(text for text in texts if text not in self.texts)
+        self.messages.extend(text for text in messages if text not in self.messages)
 
     def warn(self, text: str, stacklevel: int = 2) -> None:
-        if text not in self.texts:
-            self.texts.append(text)
+        if text not in self.messages:
+            self.messages.append(text)
             warnings.warn(text, HeatnetsWarning, stacklevel=stacklevel + 1)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str]) -> str:
     """Words that follow an unknown name: the known one that it may be a slip of, or all of them."""
     options = sorted(known)
     close = difflib.get_close_matches(name[:40], options, 1, 0.5)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(options)}."
 
 
-def describe(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """A value in a few words, for the "what came" part of a message."""
     shape = getattr(value, "shape", None)
     if shape is not None and shape != ():
@@ -83,7 +83,7 @@ def numeric(name: str, value: Any, hint: str) -> np.ndarray:
     except (TypeError, ValueError):
         array = np.asarray(None)
     if array.dtype.kind not in "biuf" or array.size == 0 or not np.all(np.isfinite(array)):
-        raise InputError(f"`{name}` must be made of finite real numbers; got {describe(value)}. {hint}")
+        raise InputError(f"`{name}` must be made of finite real numbers; got {short_repr(value)}. {hint}")
     return np.array(array, np.float64)
 
 
@@ -95,7 +95,7 @@ def positive(name: str, value: Any, hint: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not (math.isfinite(number) and number > 0):
-        raise InputError(f"`{name}` must be one finite number > 0; got {describe(value)}. {hint}")
+        raise InputError(f"`{name}` must be one finite number > 0; got {short_repr(value)}. {hint}")
     return number
 
 
@@ -114,7 +114,7 @@ def count(name: str, value: Any, least: int, hint: str) -> int:
     except TypeError:
         number = None
     if number is None or number < least:
-        raise InputError(f"`{name}` must be a whole number >= {least}; got {describe(value)}. {hint}")
+        raise InputError(f"`{name}` must be a whole number >= {least}; got {short_repr(value)}. {hint}")
     return number
 
 
@@ -122,7 +122,7 @@ def pair(name: str, value: Any, hint: str) -> tuple[int, int]:
     """`value` as two whole numbers >= 0, not both zero."""
     items = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
     if items is None or len(items) != 2:
-        raise InputError(f"`{name}` must be a pair of whole numbers; got {describe(value)}. {hint}")
+        raise InputError(f"`{name}` must be a pair of whole numbers; got {short_repr(value)}. {hint}")
     first, second = (count(name, item, 0, hint) for item in items)
     if first + second == 0:
         raise InputError(f"`{name}` must not be (0, 0): nothing would be left to solve with. {hint}")
@@ -133,5 +133,5 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     """`value` as one of `options`."""
     known = list(options)
     if not isinstance(value, str) or value not in known:
-        raise InputError(f"`{name}` must be one of {', '.join(map(repr, known))}; got {describe(value)}.")
+        raise InputError(f"`{name}` must be one of {', '.join(map(repr, known))}; got {short_repr(value)}.")
     return value

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from heatnets._core.errors import InputError, ResourceError, describe, positive
+from heatnets._core.errors import InputError, ResourceError, positive, short_repr
 
 Progress = Callable[[str, int, int], None]
 
@@ -23,12 +23,12 @@ class ExecutionContext:
     device: Any
     memory: int
     progress: Progress
-    halvings: int = 0  # of tiles, after the device ran out of memory
+    tile_shrinks: int = 0  # of tiles, after the device ran out of memory
 
     @property
     def tile_bytes(self) -> int:
         """Bytes for the intermediates of one tile: small on a CPU, where caches are, large on a GPU, where launches cost."""
-        return min(self.memory // 8, 2**25 if self.device.platform == "cpu" else 2**32) >> self.halvings
+        return min(self.memory // 8, 2**25 if self.device.platform == "cpu" else 2**32) >> self.tile_shrinks
 
     def require(self, needed: int, what: str, remedy: str) -> None:
         """Refuse, before the work, what would not fit."""
@@ -50,7 +50,7 @@ def make_context(device: Any = None, memory: Any = None, progress: Any = None) -
                 f"`memory` must be at least one MiB; got {allowed} bytes. It is in bytes: memory=4 * 2**30 for 4 GiB."
             )
     if progress is not None and not callable(progress):
-        raise InputError(f"`progress` must be None or a function (phase, done, total); got {describe(progress)}.")
+        raise InputError(f"`progress` must be None or a function (phase, done, total); got {short_repr(progress)}.")
     return ExecutionContext(chosen, allowed, progress or (lambda phase, done, total: None))
 
 
@@ -59,7 +59,7 @@ def _device(device: Any) -> Any:
         return device
     known = sorted({d.platform for d in jax.devices()} | {"cpu"})
     if device is not None and device not in known:
-        raise InputError(f"`device` must be one of {', '.join(map(repr, known))} or a jax.Device; got {describe(device)}.")
+        raise InputError(f"`device` must be one of {', '.join(map(repr, known))} or a jax.Device; got {short_repr(device)}.")
     return jax.devices(device)[0]
 
 
@@ -124,12 +124,12 @@ def within_memory(work: Callable[[ExecutionContext], PyTree], ctx: ExecutionCont
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) and "out of memory" not in str(error).lower():
                 raise
-            if ctx.halvings == _HALVINGS:
+            if ctx.tile_shrinks == _HALVINGS:
                 raise ResourceError(
                     f"{ctx.device.device_kind} ran out of memory, also with tiles an eighth as large ({_bytes(ctx.tile_bytes)}). Take fewer features or rows, a smaller `memory`, "
                     'or device="cpu"; other programs may be using the device.'
                 ) from error
-            ctx = replace(ctx, halvings=ctx.halvings + 1)
+            ctx = replace(ctx, tile_shrinks=ctx.tile_shrinks + 1)
 
 
 def _bytes(size: int) -> str:

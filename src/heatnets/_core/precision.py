@@ -21,7 +21,7 @@ R = TypeVar("R")
 EPS = float(np.finfo(np.float64).eps)
 
 
-def in_double(function: Callable[P, R]) -> Callable[P, R]:
+def with_x64(function: Callable[P, R]) -> Callable[P, R]:
     """Run `function` with JAX in float64; the caller's setting returns when it ends or raises."""
 
     @functools.wraps(function)
@@ -32,7 +32,7 @@ def in_double(function: Callable[P, R]) -> Callable[P, R]:
     return wrapped
 
 
-def is_low(dtype: Any) -> bool:
+def is_low_precision(dtype: Any) -> bool:
     """Whether a dtype is floating (or complex) with fewer digits than float64."""
     return jnp.issubdtype(dtype, jnp.inexact) and float(np.finfo(dtype if dtype != jnp.bfloat16 else np.float16).eps) > EPS
 
@@ -48,7 +48,7 @@ def low_precision_constants(function: Callable[..., Any], closed: Any) -> list[s
     for constant in _constants(closed):
         if isinstance(constant, jax.core.Tracer) or not is_rounded(constant):
             continue
-        low = is_low(np.asarray(constant).dtype)
+        low = is_low_precision(np.asarray(constant).dtype)
         shape, dtype = np.shape(constant), np.asarray(constant).dtype if low else np.dtype(np.float32)
         alike = [n for n, v in named.items() if v is constant or (np.shape(v), v.dtype) == (shape, dtype)]
         if low:
@@ -77,7 +77,7 @@ def is_rounded(value: Any) -> bool:
     exact = array.astype(np.float64)
     exact = exact[np.isfinite(exact)]
     with np.errstate(over="ignore"):
-        if not is_low(array.dtype) and not np.all(exact == exact.astype(np.float32)):
+        if not is_low_precision(array.dtype) and not np.all(exact == exact.astype(np.float32)):
             return False
     scaled = np.ldexp(np.frexp(exact)[0], digits)
     return bool(np.any((scaled != np.round(scaled)) & (exact != np.round(exact))))
@@ -99,7 +99,7 @@ def is_program(value: Any) -> bool:
 
 
 def _is_low_array(value: Any) -> bool:
-    return isinstance(value, (jax.Array, np.ndarray, np.generic)) and is_low(value.dtype)
+    return isinstance(value, (jax.Array, np.ndarray, np.generic)) and is_low_precision(value.dtype)
 
 
 def _captured(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:

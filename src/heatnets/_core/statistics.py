@@ -32,7 +32,7 @@ class Pool(NamedTuple):
         return float(np.sqrt(max(float(np.mean(weighted**2 / self.weight)), 0.0) / self.size)) if self.size else 0.0
 
 
-class Square(NamedTuple):
+class MeanSquare(NamedTuple):
     """A mean square, estimated without bias, and its standard error, both in units of `unit`²."""
 
     mean: float
@@ -45,16 +45,16 @@ class Square(NamedTuple):
         return self.unit * float(np.sqrt(max(self.mean, 0.0) + self.noise))
 
 
-def mean_square(corrections: np.ndarray, pool: Pool = Pool()) -> Square:  # noqa: B008
+def mean_square(corrections: np.ndarray, pool: Pool = Pool()) -> MeanSquare:  # noqa: B008
     """The mean over points of the squared expected correction, from samples (P, S): products of different samples only."""
     size = float(np.max(np.abs(corrections))) or 1.0  # squares of small numbers underflow
     scaled = corrections / size
     squares = products(scaled)
     mean, noise = float(squares.mean()), float(squares.std(ddof=1) / np.sqrt(len(squares)))
-    return Square(mean, float(np.hypot(noise, pool.noise(squares))), size)
+    return MeanSquare(mean, float(np.hypot(noise, pool.noise(squares))), size)
 
 
-class Interval(NamedTuple):
+class ConfidenceInterval(NamedTuple):
     mean: np.ndarray
     half: np.ndarray
     reasons: list[tuple[str, ...]]
@@ -67,7 +67,7 @@ def interval(
     heavy: float = HEAVY,
     unseen: float = UNSEEN,
     least: Any = 0.0,
-) -> Interval:
+) -> ConfidenceInterval:
     """Student's interval of the mean of each row, widened as `student` says; and words where tails are heavy."""
     n = samples.shape[1]
     size = np.max(np.abs(samples), axis=1, keepdims=True)
@@ -78,7 +78,7 @@ def interval(
         centred = scaled - mean[:, None]
         variance = (centred**2).sum(axis=1) / (n - 1)
         kurtosis = np.where(variance > 0, (centred**4).mean(axis=1) / np.where(variance > 0, variance, 1.0) ** 2, 1.0)
-        half = size[:, 0] * student(
+        half = size[:, 0] * t_half_width(
             variance, kurtosis, np.max(np.abs(centred), axis=1), n, confidence, unseen, least / size[:, 0]
         )
     reasons: list[tuple[str, ...]] = []
@@ -96,10 +96,10 @@ def interval(
                 "ask for more of them, or solve again with more features"
             )
         reasons.append(tuple(said))
-    return Interval(size[:, 0] * mean, half, reasons)
+    return ConfidenceInterval(size[:, 0] * mean, half, reasons)
 
 
-def student(
+def t_half_width(
     variance: np.ndarray,
     kurtosis: np.ndarray,
     largest: np.ndarray,
@@ -126,7 +126,7 @@ def _unit(size: np.ndarray) -> np.ndarray:
 _FAR = 1e30  # units: a piece that reaches further gets a unit of its own
 
 
-class Tally:
+class RunningMoments:
     """Mean, variance, kurtosis and largest deviation of each component of many vectors, from sums of powers about the first piece's mean."""
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ class Tally:
             return np.where(second > 0, fourth / np.where(second > 0, second, 1.0) ** 2, 1.0)
 
 
-class Relative(NamedTuple):
+class RelativeError(NamedTuple):
     """A relative L2 error: the estimate, its interval, and words where the interval is not to be believed."""
 
     value: float
@@ -193,13 +193,13 @@ class Relative(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def relative(
+def relative_l2_interval(
     corrections: np.ndarray,
     values: np.ndarray,
     rounding: np.ndarray,
     confidence: float,
     pool: Pool = Pool(),  # noqa: B008
-) -> Relative:
+) -> RelativeError:
     """From independent corrections (P, S) of the values (P,) of a fit at random points: products of different samples estimate the squares of the error and of u."""
     whole = values[:, None] + corrections
     unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (corrections, whole))
@@ -214,7 +214,7 @@ def relative_of_squares(
     rounding: np.ndarray,
     confidence: float,
     pool: Pool = Pool(),  # noqa: B008
-) -> Relative:
+) -> RelativeError:
     """From unbiased estimates of the squares of the error and of u at random points, (P,) each, in units² of their own.
 
     The interval is that of the ratio: of the mean of e² - ρ² u² over points, ρ² the ratio of the means.
@@ -224,7 +224,7 @@ def relative_of_squares(
     noise = float(true.std(ddof=1)) / np.sqrt(len(true))
     floor = rms(rounding)
     if not square > 3 * noise:
-        return Relative(np.inf, 0.0, np.inf, size, (SIZE_UNKNOWN,))
+        return RelativeError(np.inf, 0.0, np.inf, size, (SIZE_UNKNOWN,))
     ratio = float(error.mean()) / square
     gap = (error - ratio * true) / square
     found = interval(gap[None], confidence, "points", HEAVY_POINTS, unseen=0.0)
@@ -234,7 +234,7 @@ def relative_of_squares(
     def root(share: float) -> float:
         return float(np.hypot(unit / size * np.sqrt(max(share, 0.0)), floor / scale))
 
-    return Relative(root(ratio), root(ratio - half), root(max(ratio, 0.0) + half), scale, found.reasons[0])
+    return RelativeError(root(ratio), root(ratio - half), root(max(ratio, 0.0) + half), scale, found.reasons[0])
 
 
 SIZE_UNKNOWN = "the size of u over the region is lost in the noise of the samples: ask for more samples"

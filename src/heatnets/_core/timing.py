@@ -11,7 +11,7 @@ import jax
 _BACKEND_COMPILE = "/jax/core/compile/backend_compile_duration"
 
 
-class Clock:
+class PhaseTimer:
     """Seconds per phase, compilation taken out of the phase it happened in and listed on its own."""
 
     def __init__(self) -> None:

@@ -9,28 +9,28 @@ from typing import Any
 import numpy as np
 
 from heatnets._core.precision import EPS
-from heatnets._core.statistics import FEWEST, HEAVY, Tally, student
+from heatnets._core.statistics import FEWEST, HEAVY, RunningMoments, t_half_width
 from heatnets.certify.error_equation import (
-    Network,
-    Piece,
+    NetworkEvaluator,
+    SampleBatch,
     martingale_form,
     martingale_gradients,
     residual_bends,
     residual_gradients,
     weighted_bends,
 )
-from heatnets.certify.values import AGAIN, MOST, STEPS, Asked, Certificate, jumps, nearby, of_steps
+from heatnets.certify.values import AGAIN, MOST, STEPS, Certificate, CertifyOptions, jumps, nearby, of_steps
 from heatnets.pde.problem import Problem
 
 
-def certify_gradient(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: Asked) -> Certificate:
+def certify_gradient(problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions) -> Certificate:
     """Intervals for each component of the true gradient at points with t > 0: the residual form differentiated where ũ is smooth, else a weight."""
-    size = np.abs(x) if asked.fuzz is None else asked.fuzz
+    size = np.abs(x) if asked.rounding_scale is None else asked.rounding_scale
     near = [u.gradient(t, y) for y in nearby(x, size, asked, "last bits of the gradient", 3)]
     slope = u.gradient(t, x)
     rounding = EPS * np.abs(slope) + 4 * np.std([slope, *near], axis=0, ddof=1)
 
-    def draw(i: int, pairs: int, rng: Any) -> Iterator[Piece]:
+    def draw(i: int, pairs: int, rng: Any) -> Iterator[SampleBatch]:
         if asked.smooth:
             return residual_gradients(problem, u, float(t[i]), x[i], pairs, rng)
         return martingale_gradients(problem, u, float(t[i]), x[i], pairs, rng, STEPS)
@@ -48,15 +48,21 @@ def certify_gradient(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray,
 
 
 def certify_curvature(
-    problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: Asked, *, curves: tuple[np.ndarray, np.ndarray]
+    problem: Problem,
+    u: NetworkEvaluator,
+    t: np.ndarray,
+    x: np.ndarray,
+    asked: CertifyOptions,
+    *,
+    curves: tuple[np.ndarray, np.ndarray],
 ) -> Certificate:
     """Intervals for second derivatives of u along curves x + εw + ½ε²c at points with t > 0: of the residual form where ũ is smooth, else by weights."""
     value = u.value_bend(t, x, *curves)[:, None]
-    size = np.abs(x) if asked.fuzz is None else asked.fuzz
+    size = np.abs(x) if asked.rounding_scale is None else asked.rounding_scale
     near = [u.value_bend(t, y, *curves)[:, None] for y in nearby(x, size, asked, "last bits of the curvature", 3)]
     rounding = EPS * np.abs(value) + 4 * np.std([value, *near], axis=0, ddof=1)
 
-    def draw(i: int, pairs: int, rng: Any) -> Iterator[Piece]:
+    def draw(i: int, pairs: int, rng: Any) -> Iterator[SampleBatch]:
         how = residual_bends if asked.smooth else weighted_bends
         return how(problem, u, float(t[i]), x[i], (curves[0][i], curves[1][i]), pairs, rng)
 
@@ -77,12 +83,12 @@ def certify_curvature(
 
 def _tallied(
     problem: Problem,
-    draw: Callable[[int, int, Any], Iterator[Piece]],
+    draw: Callable[[int, int, Any], Iterator[SampleBatch]],
     unseen: Callable[[int], Any],
     base: np.ndarray,
     network: np.ndarray,
     rounding: np.ndarray,
-    asked: Asked,
+    asked: CertifyOptions,
     what: str,
     method: str,
 ) -> Certificate:
@@ -93,14 +99,14 @@ def _tallied(
     reasons: list[tuple[str, ...]] = [()] * n
     for i in range(n):
         tell(i, n)
-        tally, pairs, batch, least = Tally(), max(samples // 2, 2), 0, unseen(i)
+        tally, pairs, batch, least = RunningMoments(), max(samples // 2, 2), 0, unseen(i)
         steps: list[np.ndarray] = []
         while True:
             for piece in draw(i, pairs, asked.rng(f"{what} certificate {batch}", i)):
                 tally.add(piece.samples)
                 if piece.steps is not None:
                     steps.append(piece.steps)
-            found = student(tally.variance, tally.kurtosis, tally.largest, tally.count, confidence, least=least)
+            found = t_half_width(tally.variance, tally.kurtosis, tally.largest, tally.count, confidence, least=least)
             mean[i], spent[i] = tally.mean, 2 * tally.count
             half[i], reasons[i], left = found + rounding[i], _doubts(tally), 0.0
             if problem.varying is not None:
@@ -130,7 +136,7 @@ def _tallied(
     return found_all.scaled(unit)
 
 
-def _doubts(tally: Tally) -> tuple[str, ...]:
+def _doubts(tally: RunningMoments) -> tuple[str, ...]:
     said = []
     bad, heavy = int(np.sum(~np.isfinite(tally.mean))), int(np.sum(tally.kurtosis > HEAVY * tally.count))
     if bad:

@@ -21,13 +21,13 @@ from heatnets._core import streams
 from heatnets._core.precision import EPS
 from heatnets._core.statistics import Pool
 from heatnets.fit.collocation import judged, time_fractions
-from heatnets.pde.paths import Moved, Walk
+from heatnets.pde.paths import PathEnd, PathSimulator
 from heatnets.pde.problem import Problem
 
 CHUNK = 2**23  # coordinates of sample points held at once
 
 
-class Paths(NamedTuple):
+class ValidationSamples(NamedTuple):
     """Points (t, x) of the region, P of them, and samples (s, y) on paths from each, P x S, with the weight of R there."""
 
     t: np.ndarray
@@ -40,7 +40,9 @@ class Paths(NamedTuple):
     pool: Pool
 
 
-def paths(problem: Problem, points: int, samples: int, seed: int, stream: str, at: WeightedPoints | None = None) -> Paths:
+def paths(
+    problem: Problem, points: int, samples: int, seed: int, stream: str, at: WeightedPoints | None = None
+) -> ValidationSamples:
     """Independent points of (0, T] x region (of t = T for a `Point`), or those given, and independent samples of the error equation there."""
     rng = streams.generator(seed, stream)
     if at is None:
@@ -48,7 +50,7 @@ def paths(problem: Problem, points: int, samples: int, seed: int, stream: str, a
     r, density = time_fractions(rng, (points, samples))
     start, walk = at.t[:, None], problem.walk
     moved = walk.go(start, at.x[:, None], (1 - r) * start, walk.draw(rng, (points, samples), problem.dim))
-    return Paths(
+    return ValidationSamples(
         at.t, at.x, r * start, moved.place, moved.weight * start / density, moved.weight, at.weight, Pool(at.weight, at.pool)
     )
 
@@ -74,7 +76,7 @@ def important_points(
     return WeightedPoints(t[chosen], x[chosen], 1 / (len(t) * chance[chosen]), len(t))
 
 
-class Network(NamedTuple):
+class NetworkEvaluator(NamedTuple):
     """What a certificate asks of a fit and of the data, at points (n,) and (n, dim)."""
 
     value: Callable[..., tuple[np.ndarray, np.ndarray]]  # ũ, and Σ |w_j φ_j|: what rounding goes with
@@ -94,7 +96,7 @@ class Network(NamedTuple):
 Curve = tuple[np.ndarray, np.ndarray]  # first and second derivative of a curve of places, (dim,) each
 
 
-class Samples(NamedTuple):
+class CorrectionSamples(NamedTuple):
     """Independent corrections of ũ, one row of pairs per point; what rounding may have done to their mean; how far values on paths spread; and by how much
     steps half as many change each correction, and half of those again, where paths go in steps: (points, pairs, 2)."""
 
@@ -104,7 +106,9 @@ class Samples(NamedTuple):
     steps: np.ndarray
 
 
-def residual_form(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any]) -> Samples:
+def residual_form(
+    problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any]
+) -> CorrectionSamples:
     """Antithetic pairs of e0(X_t) + t R(rt, X_{(1-r)t}) / density(r), with r from `time_fractions`."""
     walk, dim = problem.walk, problem.dim
     out, steps, rounding = np.empty((len(t), pairs)), np.zeros((len(t), pairs, 2)), np.zeros(len(t))
@@ -124,7 +128,7 @@ def residual_form(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pa
                 value = value + u.start * e0
             found.append((factor, value))
         out[some, first:last], steps[some, first:last] = combined(found)
-    return Samples(out, rounding, np.zeros(len(t)), steps)
+    return CorrectionSamples(out, rounding, np.zeros(len(t)), steps)
 
 
 def combined(found: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
@@ -143,7 +147,7 @@ def allowance(steps: np.ndarray) -> Any:
 
 
 def antithetic_mean(
-    function: Callable[..., Any], walk: Walk, t: np.ndarray, x: np.ndarray, lag: np.ndarray, noise: np.ndarray
+    function: Callable[..., Any], walk: PathSimulator, t: np.ndarray, x: np.ndarray, lag: np.ndarray, noise: np.ndarray
 ) -> list[np.ndarray]:
     """A function of points, weighted, averaged over the ends of paths with a noise and with its opposite."""
     ways = [walk.go(t, x, lag, sign * noise) for sign in (1.0, -1.0)]
@@ -155,8 +159,8 @@ def antithetic_mean(
 
 
 def martingale_form(
-    problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any], steps: int
-) -> Samples:
+    problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any], steps: int
+) -> CorrectionSamples:
     """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√2 SΔW, less ũ(t, x): steps shorten towards the initial time."""
     dim = problem.dim
     out, change, spread = np.empty((len(t), pairs)), np.zeros((len(t), pairs, 2)), np.zeros(len(t))
@@ -192,7 +196,7 @@ def martingale_form(
         found = [(path.factor, (path.total - path.martingale).mean(axis=0) - value[some, None]) for path in paths]
         out[some, first:last], change[some, first:last] = combined(found)
         spread[some] = np.maximum(spread[some], paths[0].total.std(axis=(0, 2)))
-    return Samples(out, EPS * terms, spread, change)
+    return CorrectionSamples(out, EPS * terms, spread, change)
 
 
 class _Path:
@@ -204,45 +208,47 @@ class _Path:
         self.total, self.martingale = np.zeros(shape[:-1]), np.zeros(shape[:-1])
 
 
-def _weights(ways: list[Moved]) -> Any:
+def _weights(ways: list[PathEnd]) -> Any:
     return 1.0 if isinstance(ways[0].weight, float) else np.stack([way.weight for way in ways])
 
 
-def residual_gradients(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, rng: Any) -> Iterator[Piece]:
+def residual_gradients(
+    problem: Problem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any
+) -> Iterator[SampleBatch]:
     """Antithetic pairs of ∇e0(X_t) + t ∇R(rt, X_{(1-r)t}) / density(r) at one point, as pieces (n, dim): the residual form, differentiated.
 
     The other way, a likelihood weight R ξ/σ in place of ∇R, has about d times the variance: each component then carries the noise of all.
     """
 
-    def slopes(value: Callable[..., np.ndarray], slope: Callable[..., np.ndarray], way: _Way) -> np.ndarray:
+    def slopes(value: Callable[..., np.ndarray], slope: Callable[..., np.ndarray], way: _PathArgs) -> np.ndarray:
         level, time, lag, noise = way
         moved = level.go(time, x, lag, noise)
         pulled = np.broadcast_to(np.asarray(moved.weight), time.shape)[:, None] * slope(time - lag, moved.place)
         by_weight = value(time - lag, moved.place) if reacts(problem) else np.zeros(len(time))
         return level.pull(time, x, lag, noise, pulled, by_weight)
 
-    def residual(way: _Way) -> np.ndarray:
+    def residual(way: _PathArgs) -> np.ndarray:
         return slopes(lambda s, y: u.residual(s, y)[0], u.residual_gradient, way)
 
-    def start(way: _Way) -> np.ndarray:
+    def start(way: _PathArgs) -> np.ndarray:
         return slopes(lambda s, y: u.initial(y), lambda s, y: u.initial_gradient(y), way)
 
     yield from _paired(problem, u, t, pairs, rng, residual, start, 4)
 
 
-_Way = tuple[Walk, np.ndarray, np.ndarray, np.ndarray]  # of paths: walk, time, lag and noise
+_PathArgs = tuple[PathSimulator, np.ndarray, np.ndarray, np.ndarray]  # of paths: walk, time, lag and noise
 
 
 def _paired(
     problem: Problem,
-    u: Network,
+    u: NetworkEvaluator,
     t: float,
     pairs: int,
     rng: Any,
-    residual: Callable[[_Way], np.ndarray],
-    start: Callable[[_Way], np.ndarray],
+    residual: Callable[[_PathArgs], np.ndarray],
+    start: Callable[[_PathArgs], np.ndarray],
     floats: int,
-) -> Iterator[Piece]:
+) -> Iterator[SampleBatch]:
     """The residual form at one point with something else than values of R and e0: means over both ways, (n, k), weighted and added over levels."""
     walk, dim = problem.walk, problem.dim
     for n in _pieces(pairs, floats * _width(problem)):
@@ -257,10 +263,10 @@ def _paired(
                 parts = start((level, time, time, both))
                 total = total + u.start * 0.5 * (parts[:n] + parts[n:])
             found.append((factor, total))
-        yield Piece(*combined(found))
+        yield SampleBatch(*combined(found))
 
 
-class Piece(NamedTuple):
+class SampleBatch(NamedTuple):
     """Samples of a vector, (n, k), and by how much steps half as many change them, and half of those again, (n, k, 2)."""
 
     samples: np.ndarray
@@ -268,8 +274,8 @@ class Piece(NamedTuple):
 
 
 def martingale_gradients(
-    problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, rng: Any, steps: int
-) -> Iterator[Piece]:
+    problem: Problem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any, steps: int
+) -> Iterator[SampleBatch]:
     """Antithetic pairs of an unbiased sample of ∇u(t, x) at one point, less ∇ũ(t, x), as pieces (n, dim): no derivative of the data is taken.
 
     ∇u = E[(u0(X_t) - Σ g·√2 SΔW) S⁻ᵀW_t/(√2 t) + Σ g h/t + Σ h F S⁻ᵀW_s/(√2 s)], g = ∇ũ at the left ends: the weight S⁻ᵀW_t/(√2 t) in place of a
@@ -295,14 +301,16 @@ def martingale_gradients(
             weighted += 0.5 * (here[0, 0] + here[1, 0]) * h / t
             place, path = place + move, path + whole
         scalar += _at(lambda s, y: u.initial(y), np.zeros((1, n)), place)
-        yield Piece(weighted + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t))[:, None] * scatter.solve(path) - slope)
+        yield SampleBatch(weighted + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t))[:, None] * scatter.solve(path) - slope)
 
 
-def residual_bends(problem: Problem, u: Network, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any) -> Iterator[Piece]:
+def residual_bends(
+    problem: Problem, u: NetworkEvaluator, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
+) -> Iterator[SampleBatch]:
     """Antithetic pairs of the second derivative of the residual form along a curve x + εw + ½ε²c, as pieces (n, 1)."""
 
     def bends(
-        value: Callable[..., np.ndarray], slope: Callable[..., np.ndarray], bend: Callable[..., np.ndarray], way: _Way
+        value: Callable[..., np.ndarray], slope: Callable[..., np.ndarray], bend: Callable[..., np.ndarray], way: _PathArgs
     ) -> np.ndarray:
         level, time, lag, noise = way
         w, c = (np.broadcast_to(v, (len(time), len(x))) for v in curve)
@@ -314,17 +322,19 @@ def residual_bends(problem: Problem, u: Network, t: float, x: np.ndarray, curve:
             found = found + 2 * first.weight * along + second.weight * value(s, moved.place)
         return found[:, None]
 
-    def residual(way: _Way) -> np.ndarray:
+    def residual(way: _PathArgs) -> np.ndarray:
         return bends(lambda s, y: u.residual(s, y)[0], u.residual_gradient, u.residual_bend, way)
 
-    def start(way: _Way) -> np.ndarray:
+    def start(way: _PathArgs) -> np.ndarray:
         gradient, bend = u.initial_gradient, u.initial_bend
         return bends(lambda s, y: u.initial(y), lambda s, y: gradient(y), lambda s, y, w, c: bend(y, w, c), way)
 
     yield from _paired(problem, u, t, pairs, rng, residual, start, 8)
 
 
-def weighted_bends(problem: Problem, u: Network, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any) -> Iterator[Piece]:
+def weighted_bends(
+    problem: Problem, u: NetworkEvaluator, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
+) -> Iterator[SampleBatch]:
     """Antithetic pairs of an unbiased sample of the second derivative of u along a curve x + εw + ½ε²c, as pieces (n, 1): no derivative of the data.
 
     With p = √(2s) Sξ the way a path has gone in a time s, E[f(x + p)] has the derivatives E[f ((wᵀA⁻¹p)²/(2s) - wᵀA⁻¹w)/(2s)] along w twice and
@@ -349,7 +359,7 @@ def weighted_bends(problem: Problem, u: Network, t: float, x: np.ndarray, curve:
             q = np.sqrt(2 * lag)[:, None] * noise[1]
             force = _at(u.source, (t - lag)[None], x + np.stack([q, -q])[:, None])[:, 0]
             found = found + t * weigh(force, u.source(t - lag, np.broadcast_to(x, (n, dim))), q, lag)
-        yield Piece(found[:, None])
+        yield SampleBatch(found[:, None])
 
 
 def reacts(problem: Problem) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heatnets.certify.error_equation import Network, allowance, combined
+from heatnets.certify.error_equation import NetworkEvaluator, allowance, combined
 from heatnets.pde.problem import Problem
 
 _BINS = 8
@@ -98,7 +98,7 @@ class Explanation:
 
 def explain(
     problem: Problem,
-    u: Network,
+    u: NetworkEvaluator,
     terms: dict[str, tuple[np.ndarray, np.ndarray]],
     t: float,
     x: np.ndarray,
@@ -121,7 +121,7 @@ def explain(
     )  # fmt: skip
 
 
-def _parts(problem: Problem, u: Network, t: float, x: np.ndarray, pairs: int, rng: Any) -> tuple[Part, list[Part]]:
+def _parts(problem: Problem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any) -> tuple[Part, list[Part]]:
     """E[u0(X_t)], and E[F] over intervals of lag, from antithetic pairs."""
 
     def mean(lag: np.ndarray, of: Callable[[np.ndarray], np.ndarray], length: float = 1.0) -> Part:

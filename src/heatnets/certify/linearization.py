@@ -17,10 +17,10 @@ from jaxtyping import Array
 from heatnets.features.equation import Equation
 from heatnets.features.features import Feature
 from heatnets.fit import network
-from heatnets.pde.coefficients import Coefficients, Local
-from heatnets.pde.nonlinearity import Nonlinear, Tangent
+from heatnets.pde.coefficients import CoefficientField, LocalOperator
+from heatnets.pde.nonlinearity import SemilinearSource, SourceLinearization
 from heatnets.pde.problem import Problem
-from heatnets.pde.transforms import Frame
+from heatnets.pde.transforms import TransformChain
 
 STEPS = 4  # of paths with the tangent's coefficients: these are smooth, and act on an error, not on u
 _TILE = 8  # features at a time
@@ -49,19 +49,19 @@ class Fit(eqx.Module):
         return total
 
 
-class Tangential(Coefficients):
+class LinearizedCoefficients(CoefficientField):
     """Coefficients of the tangent: those of the problem, and the derivatives of its source at a network."""
 
-    base: Coefficients | None = None
-    nonlinear: Nonlinear | None = None
+    base: CoefficientField | None = None
+    nonlinear: SemilinearSource | None = None
     fit: Fit | None = None
 
-    def at(self, s: Any, y: Any) -> Local:
+    def at(self, s: Any, y: Any) -> LocalOperator:
         assert self.nonlinear is not None
         assert self.fit is not None
-        here = Local(self.diffusion, jnp.zeros_like(y), jnp.zeros(())) if self.base is None else self.base.at(s, y)
+        here = LocalOperator(self.diffusion, jnp.zeros_like(y), jnp.zeros(())) if self.base is None else self.base.at(s, y)
         source = self.nonlinear.tangent(jnp.asarray(s), y, *self.fit.both(jnp.asarray(s), y, self.nonlinear.slopes))
-        return Local(here.scatter, here.drift + source.by_slope, here.reaction + source.by_value)
+        return LocalOperator(here.scatter, here.drift + source.d_grad, here.reaction + source.d_u)
 
     @property
     def long(self) -> bool:
@@ -76,10 +76,12 @@ class Tangential(Coefficients):
 def tangent(problem: Problem, fit: Fit) -> Problem:
     """The linear problem that the error of a network obeys."""
     base = problem.varying
-    frame = Frame() if base is None else base.frame
+    frame = TransformChain() if base is None else base.frame
     jumps = () if base is None else base.jumps
-    varying = Tangential(problem.scatter, 0.0, _weighted, None, frame, False, False, jumps, base, problem.nonlinear, fit)
-    few = base is None and not problem.steps_said and not problem.bent  # where f has kinks in u, f_u jumps
+    varying = LinearizedCoefficients(
+        problem.scatter, 0.0, _weighted, None, frame, False, False, jumps, base, problem.nonlinear, fit
+    )
+    few = base is None and not problem.steps_given and not problem.bent  # where f has kinks in u, f_u jumps
     return problem.but(varying=varying, steps=STEPS if few else problem.steps)
 
 
@@ -88,8 +90,8 @@ def _weighted(t: Any, x: Any) -> Any:
     raise NotImplementedError
 
 
-def at(nonlinear: Nonlinear, fit: Fit, s: Array, y: Array) -> tuple[Array, Array]:
+def at(nonlinear: SemilinearSource, fit: Fit, s: Array, y: Array) -> tuple[Array, Array]:
     """The source at the network, and what is left of it in the tangent's equation: f and f - f_u ũ - f_p·∇ũ."""
     u, du = fit.both(s, y, nonlinear.slopes)
-    there: Tangent = nonlinear.tangent(s, y, u, du)
-    return there.force, there.force - there.by_value * u - jnp.sum(there.by_slope * du)
+    there: SourceLinearization = nonlinear.tangent(s, y, u, du)
+    return there.force, there.force - there.d_u * u - jnp.sum(there.d_grad * du)

@@ -21,12 +21,12 @@ import numpy as np
 from jaxtyping import Array
 
 from heatnets._core.statistics import rms
-from heatnets.certify.error_equation import Network, martingale_form
+from heatnets.certify.error_equation import NetworkEvaluator, martingale_form
 from heatnets.certify.linearization import Fit
 from heatnets.fit.collocation import time_fractions
-from heatnets.pde.coefficients import Coefficients
+from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.diffusion import Dense, Diffusion
-from heatnets.pde.nonlinearity import Nonlinear
+from heatnets.pde.nonlinearity import SemilinearSource
 from heatnets.pde.problem import Problem
 
 _SAMPLES = 128  # of paths from each point
@@ -39,7 +39,7 @@ Rng = Callable[..., np.random.Generator]  # the stream of some name
 Bends = Callable[..., np.ndarray]  # `bent` at many points (s, y, size, t)
 
 
-class Remainder(NamedTuple):
+class LinearizationError(NamedTuple):
     """What is to be added to half-widths (n,), and why a point is not certified."""
 
     bound: np.ndarray
@@ -49,14 +49,14 @@ class Remainder(NamedTuple):
 def remainder(
     problem: Problem,
     slopes: bool,
-    u: Network,
+    u: NetworkEvaluator,
     bends: Bends,
     t: np.ndarray,
     x: np.ndarray,
     smooth: bool,
     rng: Rng,
     errors: np.ndarray,
-) -> Remainder:
+) -> LinearizationError:
     """For the tangent's problem at a network, at points with t >= 0; `slopes` where f depends on ∇u.
 
     `errors` are those that the tangent's equation was found to have there: no less is squared.
@@ -69,13 +69,13 @@ def remainder(
             error = abs(float(errors[i]))
             bounds[i], why = _at(problem, slopes, u, bends, float(time), place, smooth, own, error)
         reasons.append(why)
-    return Remainder(bounds, reasons)
+    return LinearizationError(bounds, reasons)
 
 
 def _at(
     problem: Problem,
     slopes: bool,
-    u: Network,
+    u: NetworkEvaluator,
     bends: Bends,
     t: float,
     x: np.ndarray,
@@ -115,7 +115,7 @@ def _at(
 
 
 def _samples(
-    problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, smooth: bool, rng: Any, own: Rng, stream: str
+    problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, smooth: bool, rng: Any, own: Rng, stream: str
 ) -> np.ndarray:
     """One sample of the error at each point."""
     if not smooth:
@@ -132,7 +132,9 @@ def _samples(
     return found
 
 
-def bent(data: tuple[Nonlinear, Fit, Diffusion, Coefficients | None], s: Array, y: Array, size: Array, t: Array) -> Array:
+def bent(
+    data: tuple[SemilinearSource, Fit, Diffusion, CoefficientField | None], s: Array, y: Array, size: Array, t: Array
+) -> Array:
     """Λ size²: by how much the derivatives of f at the network change when its value changes by `size`, or √(2t) Sᵀ times its slope; for a slope along the direction that changes them most."""
     nonlinear, fit, scatter, varying = data
     u, du = fit.both(s, y, nonlinear.slopes)

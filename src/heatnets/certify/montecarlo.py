@@ -20,15 +20,15 @@ import scipy.special
 from jaxtyping import Array
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, Notes, NumericalError, count, describe, fraction, positive
+from heatnets._core.errors import InputError, NumericalError, WarningLog, count, fraction, positive, short_repr
 from heatnets._core.execution import ExecutionContext, make_context
-from heatnets._core.precision import in_double
+from heatnets._core.precision import with_x64
 from heatnets._core.tiling import contract, evaluate
 from heatnets.features.equation import Equation, on_device, values_only
 from heatnets.features.features import KernelSource
 from heatnets.features.lag_transform import LagTransform, log_kernel_constant
 from heatnets.pde.function import place
-from heatnets.pde.paths import Walk
+from heatnets.pde.paths import PathSimulator
 from heatnets.pde.problem import Problem
 
 
@@ -55,7 +55,7 @@ class Estimate:
         return "\n".join(f"{v:.8g} ± {h:.2g} {level}" for v, h in zip(np.atleast_1d(self.value), half, strict=True))
 
 
-@in_double
+@with_x64
 def importance(
     problem: Problem,
     t: Any,
@@ -96,7 +96,7 @@ def mild_samples(
     return _run(terms, problem, t, x, samples, 0.95, seed, f"mild rows{stream}", ctx, ())
 
 
-@in_double
+@with_x64
 def transformed(
     problem: Problem,
     t: Any,
@@ -123,7 +123,7 @@ def transformed(
             f"`transformed` draws uniformly on a box; in {problem.dim} dimensions practically no draw would count. Use montecarlo.importance."
         )
     if problem.dim >= 3:
-        Notes().warn(
+        WarningLog().warn(
             f"`transformed` in {problem.dim} dimensions: few draws carry the whole sum, so that standard errors and intervals are too small. "
             "Use montecarlo.importance.",
             stacklevel=3,
@@ -133,7 +133,7 @@ def transformed(
     plain = problem.plain
     if plain.scatter.scalar is None or plain.varying is not None:
         raise InputError("`transformed` needs a scalar diffusion, and no coefficient that varies. Use montecarlo.importance.")
-    times, places = problem.frame.inward(*problem.points(t, x, positive_time=True)[:2])
+    times, places = problem.frame.to_canonical(*problem.points(t, x, positive_time=True)[:2])
     reach = np.max(np.abs(places)) + 6 * np.sqrt(2 * plain.scatter.scalar * np.max(times))
     A = max(5.0, float(reach)) if half_width is None else positive("half_width", half_width, "It is A in [-A, A]^d.")
     ctx = make_context(device, memory, progress)
@@ -143,7 +143,7 @@ def transformed(
 
 def _check_problem(problem: Any) -> None:
     if not isinstance(problem, Problem):
-        raise InputError(f"`problem` must be a hn.Problem; got {describe(problem)}. For a solution u it is u.problem.")
+        raise InputError(f"`problem` must be a hn.Problem; got {short_repr(problem)}. For a solution u it is u.problem.")
     if problem.nonlinear is not None:
         raise InputError(
             "`source` depends on u, which a sample of a path does not know: there is no direct estimator. Solve it, hn.solve(problem), and certify the value."
@@ -165,8 +165,8 @@ def _run(
     samples = count("samples", samples, 2, "A standard error needs at least two.")
     level = fraction("confidence", confidence)
     asked_t, asked_x, single = problem.points(t, x)
-    scale = problem.frame.amplitude(asked_t)
-    times, places = problem.frame.inward(asked_t, asked_x)
+    scale = problem.frame.value_scale(asked_t)
+    times, places = problem.frame.to_canonical(asked_t, asked_x)
     with jax.default_device(ctx.device):
         equation = values_only(problem.plain)
         walk = on_device(problem.plain.walk)
@@ -213,14 +213,14 @@ def _moments(sample: Any, samples: Array, weights: Array, centre: Array) -> tupl
 
 
 def _importance_sample(
-    equation: Equation, walk: Walk, key: Array, t: Array, x: Array, signs: tuple[float, ...]
+    equation: Equation, walk: PathSimulator, key: Array, t: Array, x: Array, signs: tuple[float, ...]
 ) -> tuple[Array, Array]:
     """u0 + t F at random ends of paths, averaged over the signs of the noise; and what steps half as many change."""
     first, second, third = jax.random.split(key, 3)
     r, shape = jax.random.uniform(third), walk.normals(x.size)
     eta, xi = (walk.shape(jax.random.normal(k, shape)) for k in (first, second))
 
-    def one(start: tuple[float, Walk, Array], inside: tuple[float, Walk, Array], sign: float) -> Array:
+    def one(start: tuple[float, PathSimulator, Array], inside: tuple[float, PathSimulator, Array], sign: float) -> Array:
         end, mid = start[1].path(t, x, t, sign * start[2]), inside[1].path(t, x, (1 - r) * t, sign * inside[2])
         return end.weight * equation.initial(end.place) + t * mid.weight * equation.forcing(r * t, mid.place)
 

@@ -16,7 +16,7 @@ import scipy.special
 
 from heatnets._core import streams
 from heatnets._core.execution import ExecutionContext
-from heatnets._core.statistics import HEAVY, SIZE_UNKNOWN, Pool, Relative, Tally, relative_of_squares, rms
+from heatnets._core.statistics import HEAVY, SIZE_UNKNOWN, Pool, RelativeError, RunningMoments, relative_of_squares, rms
 from heatnets.certify.error_equation import antithetic_mean, combined
 from heatnets.features.equation import Equation
 from heatnets.fit.assembly import forcing, initial_values
@@ -57,8 +57,8 @@ class ReferenceValues:
     ) -> None:
         self._problem, self._data, self._ctx, self._t, self._x = problem, data, ctx, t, x
         self._rng = streams.generator(seed, f"{stream}, Monte Carlo values", mark)
-        self.factor = problem.amplitude(t) * np.sqrt(pool.weight)  # from the canonical problem's values to u in a mean square
-        self._moments, self._steps, self._source = Tally(), Tally(), problem.source is not None
+        self.factor = problem.value_scale(t) * np.sqrt(pool.weight)  # from the canonical problem's values to u in a mean square
+        self._moments, self._steps, self._source = RunningMoments(), RunningMoments(), problem.source is not None
         self._width = int(np.prod(problem.walk.normals(problem.dim)))
         self.pairs = int(np.clip(min(_PER_CALL, _COORDINATES // self._width) // len(t), 2, None))  # in a call
         self._single, self._pool = problem.region.single, pool
@@ -123,7 +123,7 @@ class ReferenceValues:
         self.largest[kind] = float(np.fmax(self.largest[kind], np.max(np.abs(values))))
         return values
 
-    def facts(self, known: Relative) -> dict[str, Any]:
+    def facts(self, known: RelativeError) -> dict[str, Any]:
         """What a comparison found, for `stats["check"]`."""
         usable = not known.reasons
         return {
@@ -138,7 +138,7 @@ class ReferenceValues:
         """The share of points where a few samples carry the variance."""
         return float(np.mean(~(self._moments.kurtosis <= HEAVY * self._moments.count)))
 
-    def compare(self, values: np.ndarray, confidence: float, source: np.ndarray | None = None) -> Relative:
+    def compare(self, values: np.ndarray, confidence: float, source: np.ndarray | None = None) -> RelativeError:
         """The relative L2 difference of the values of a network, (points,), from u, with an interval: noise does not count as difference.
 
         `source` are samples (points, S) of what a source adds that these values do not know.
@@ -155,20 +155,20 @@ class ReferenceValues:
         bias = float(rms(self.bias) / found.scale)  # may be part of the difference, or hide some of it
         return self._known(found._replace(low=max(found.low - bias, 0.0), high=found.high + bias))
 
-    def _known(self, found: Relative) -> Relative:
+    def _known(self, found: RelativeError) -> RelativeError:
         heavy = (HEAVY_TAILS.format(share=100 * self.heavy),) if self.heavy > HEAVY_SHARE else ()
         return found._replace(reasons=(*found.reasons, *heavy))
 
-    def _compare_one(self, mean: np.ndarray, noises: np.ndarray, values: np.ndarray, confidence: float) -> Relative:
+    def _compare_one(self, mean: np.ndarray, noises: np.ndarray, values: np.ndarray, confidence: float) -> RelativeError:
         """The same where all points are one, so that all samples are of one value."""
         gap, size = abs(float(np.mean(mean - values))), abs(float(np.mean(mean)))
         noise, bias = rms(noises) / np.sqrt(len(mean)), abs(float(np.mean(self.bias)))
         half = noise * float(scipy.special.ndtri(0.5 * (1 + confidence)))
         if not size > 3 * noise:
-            return Relative(np.inf, 0.0, np.inf, size, (SIZE_UNKNOWN,))
+            return RelativeError(np.inf, 0.0, np.inf, size, (SIZE_UNKNOWN,))
         known = float(np.sqrt(max((gap / size) ** 2 - (noise / size) ** 2, 0.0)))
         low, high = max(gap - half - bias, 0.0), gap + half + bias
-        return Relative(known, low / size, high / size, size, ())
+        return RelativeError(known, low / size, high / size, size, ())
 
     def disagreement(self, values: np.ndarray) -> float:
         """The root mean square difference from u that is beyond chance, in units of u."""

@@ -18,7 +18,7 @@ from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import evaluate
 from heatnets.fit.collocation import judged
 from heatnets.pde.function import Function, constant
-from heatnets.pde.paths import Walk
+from heatnets.pde.paths import PathSimulator
 from heatnets.pde.problem import Problem
 
 PATHS = 4096
@@ -225,7 +225,7 @@ def _explodes(problem: Problem, name: str, met: Met, rng: np.random.Generator, c
     return False
 
 
-def _beyond(data: tuple[Walk, Function, bool], t: Array, x: Array, noise: Array) -> tuple[Array, ...]:
+def _beyond(data: tuple[PathSimulator, Function, bool], t: Array, x: Array, noise: Array) -> tuple[Array, ...]:
     walk, f, timed = data
 
     def logarithm(z: Array) -> Array:

@@ -10,8 +10,16 @@ import numpy as np
 
 from heatnets._core import streams
 from heatnets._core.precision import EPS
-from heatnets._core.statistics import FEWEST, HEAVY, interval, relative, tail_weight
-from heatnets.certify.error_equation import CHUNK, Network, Samples, allowance, martingale_form, reacts, residual_form
+from heatnets._core.statistics import FEWEST, HEAVY, interval, relative_l2_interval, tail_weight
+from heatnets.certify.error_equation import (
+    CHUNK,
+    CorrectionSamples,
+    NetworkEvaluator,
+    allowance,
+    martingale_form,
+    reacts,
+    residual_form,
+)
 from heatnets.certify.reference_values import HEAVY_SHARE, HEAVY_TAILS, ReferenceValues
 from heatnets.certify.sampling_checks import EXACT
 from heatnets.pde.problem import Problem
@@ -172,7 +180,7 @@ class RegionError:
 Tell = Callable[[int, int], None]
 
 
-class Asked(NamedTuple):
+class CertifyOptions(NamedTuple):
     """What a certificate is asked for, and what is known of its points: `unit` makes the user's values of the problem's own, `fuzz` is the size of the
     numbers that places were computed from, where they are not the user's own."""
 
@@ -183,7 +191,7 @@ class Asked(NamedTuple):
     smooth: bool
     tell: Tell
     unit: np.ndarray | float = 1.0
-    fuzz: np.ndarray | None = None
+    rounding_scale: np.ndarray | None = None
     marks: list[streams.Mark] | None = None  # of the points: their streams do not depend on the others asked for
     rare: float = 0.0  # an error, in the user's units, that some path is known to meet and samples may miss
 
@@ -192,7 +200,7 @@ class Asked(NamedTuple):
         return streams.generator(self.seed, stream, (int(i),) if self.marks is None else self.marks[i])
 
 
-def certify(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: Asked) -> Certificate:
+def certify(problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions) -> Certificate:
     """Intervals for the true values at points with t >= 0: the residual form where ũ is smooth, checked by the martingale form; else the latter.
 
     Values come out in the user's units, `unit` times the problem's own. With `halfwidth`, in those units, samples are doubled at the points that need more, up to `MOST` times as many. Without, points where tails look heavy get
@@ -211,7 +219,7 @@ def certify(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, asked: A
     steps = np.full(len(t), 0 if smooth else STEPS)
     wanted = None if halfwidth is None else halfwidth / np.broadcast_to(unit, t.shape)
 
-    def draw(points: np.ndarray, pairs: int, batch: int) -> Samples:
+    def draw(points: np.ndarray, pairs: int, batch: int) -> CorrectionSamples:
         rngs = [asked.rng(f"certificate {batch}", i) for i in points]
         if smooth:
             return residual_form(problem, u, t[points], x[points], pairs, rngs)
@@ -311,16 +319,16 @@ def jumps(problem: Problem) -> tuple[str, ...]:
     return tuple(f"`{name}` jumps: the bias of paths in steps is not known there" for name in names)
 
 
-def rounding_of(u: Network, t: np.ndarray, x: np.ndarray, asked: Asked) -> np.ndarray:
+def rounding_of(u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions) -> np.ndarray:
     """What rounding does to ũ(t, x): 4 eps Σ |w_j φ_j|, and what changes when the last bits of x do
     (sums inside the user's functions cancel, too).
     """
-    size = np.maximum(np.abs(x) if asked.fuzz is None else asked.fuzz, 1e-3)
+    size = np.maximum(np.abs(x) if asked.rounding_scale is None else asked.rounding_scale, 1e-3)
     values = np.array([u.value(t, y)[0] for y in nearby(x, size, asked, "last bits", 8)])
     return 4 * EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)  # sums of many terms: some roundings each way
 
 
-def nearby(x: np.ndarray, size: np.ndarray, asked: Asked, stream: str, number: int) -> Iterator[np.ndarray]:
+def nearby(x: np.ndarray, size: np.ndarray, asked: CertifyOptions, stream: str, number: int) -> Iterator[np.ndarray]:
     """The points with their last bits changed at random, some times over."""
     rngs = [asked.rng(stream, i) for i in range(len(x))]
     for _ in range(number):
@@ -329,7 +337,7 @@ def nearby(x: np.ndarray, size: np.ndarray, asked: Asked, stream: str, number: i
 
 def _compare(
     problem: Problem,
-    u: Network,
+    u: NetworkEvaluator,
     t: np.ndarray,
     x: np.ndarray,
     later: np.ndarray,
@@ -337,7 +345,7 @@ def _compare(
     stepped: np.ndarray,
     reasons: list[tuple[str, ...]],
     pairs: int,
-    asked: Asked,
+    asked: CertifyOptions,
 ) -> None:
     """The sanity check: the martingale form, which needs no smoothness, must not contradict the residual form."""
     sure = np.array([i for i in later if not reasons[i]], int)
@@ -362,7 +370,9 @@ def disagreement(first: np.ndarray, second: np.ndarray, allowed: float = 0.0) ->
     return gap / np.where(noise > 0, noise, np.inf)
 
 
-def _cheaper(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, later: np.ndarray, asked: Asked) -> np.ndarray:
+def _cheaper(
+    problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, later: np.ndarray, asked: CertifyOptions
+) -> np.ndarray:
     """Steps, or none: whichever needs fewer evaluations of the data for the same variance, from a
     pilot at each point.
     """
@@ -376,7 +386,7 @@ def _cheaper(problem: Problem, u: Network, t: np.ndarray, x: np.ndarray, later: 
 
 def region_error(
     problem: Problem,
-    u: Network,
+    u: NetworkEvaluator,
     *,
     points: int,
     samples: int,
@@ -399,7 +409,7 @@ def region_error(
         value, terms = u.value(t, x)
         drawn = martingale_form(problem, u, t, x, pairs, rngs, 0)
         rounding = EPS * terms + allowance(drawn.steps.mean(axis=1))
-        found = relative(factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence)
+        found = relative_l2_interval(factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence)
         reasons = (*found.reasons, *_heavy_points(drawn.corrections), *jumps(problem))
         return RegionError(
             found.value, found.low, found.high, None, not reasons, reasons, "Monte Carlo", points, 2 * pairs, confidence
@@ -411,7 +421,7 @@ def region_error(
         drawn = residual_form(problem, u._replace(residual=largest.residual), t, x, pairs, rngs)
         corrections = drawn.corrections
         rounding = EPS * terms + drawn.rounding + allowance(drawn.steps.mean(axis=1))
-        found = relative(factor[:, None] * corrections, factor * value, factor * rounding, confidence)
+        found = relative_l2_interval(factor[:, None] * corrections, factor * value, factor * rounding, confidence)
         heavy = (rare or not tail_weight(factor[:, None] * corrections) <= HEAVY) and found.high > EXACT
         if rare or not (heavy or found.reasons):
             break
@@ -450,7 +460,7 @@ def _region_points(
     fraction = (np.arange(points) + 1 - rng.random(points)) / points  # one in each of as many intervals: errors go with time
     t, x = problem.region.at(np.ones(points) if problem.region.single else fraction, problem.horizon, x)
     rngs = [streams.generator(seed, f"{stream} {i}", mark) for i in range(points)]
-    return t, x, np.broadcast_to(problem.amplitude(t), t.shape), rngs
+    return t, x, np.broadcast_to(problem.value_scale(t), t.shape), rngs
 
 
 _CERTAIN = 0.998  # confidence at which Monte Carlo values contradict

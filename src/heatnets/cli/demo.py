@@ -30,7 +30,7 @@ def demo(
 
     problem = hn.problems.get("oscillating", dim=dim)
     start = time.perf_counter()
-    with terminal.Bars(console) as progress:
+    with terminal.ProgressBars(console) as progress:
         u = hn.solve(problem, seed=seed, progress=progress)
     seconds = time.perf_counter() - start
     if u.solved is False:

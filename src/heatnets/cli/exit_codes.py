@@ -35,7 +35,7 @@ def ends_at_once(kept: Callable[[], str]) -> None:
 
     def end(number: int, _: Any) -> None:
         try:
-            atomic_files.abandon()
+            atomic_files.remove_partial_files()
             words = kept()
             with contextlib.suppress(Exception):  # the signal came in the middle of a print, or no one reads
                 sys.stdout.flush()

@@ -7,8 +7,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heatnets._core.atomic_files import require_folder, write
-from heatnets._core.errors import FileError, InputError, describe
+from heatnets._core.atomic_files import check_writable, write
+from heatnets._core.errors import FileError, InputError, short_repr
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +42,7 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
                         named = True  # the line of names
                         continue
                     raise InputError(
-                        f"{path}, line {number}: {describe(','.join(row))} is not made of numbers; {wanted}."
+                        f"{path}, line {number}: {short_repr(','.join(row))} is not made of numbers; {wanted}."
                     ) from None
                 if len(rows[-1]) not in (2, 1 + problem.dim):
                     raise InputError(f"{path}, line {number}: {len(row)} numbers; {wanted}.")
@@ -118,6 +118,6 @@ def check_place(path: Path | None, endings: tuple[str, ...]) -> None:
         return
     if path.suffix.lower() not in endings:
         raise InputError(f"{path} must end with {' or '.join(endings)}.")
-    require_folder(path)
+    check_writable(path)
     if path.exists() and not path.is_file():
         raise FileError(f"{path} is not a file.")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from heatnets._core.atomic_files import require_folder, write
+from heatnets._core.atomic_files import check_writable, write
 from heatnets._core.errors import FileError, InputError
 from heatnets.cli import terminal
 
@@ -37,7 +37,7 @@ def new(
     path = Path(name if name.endswith((".toml", ".py")) else f"{name}.toml")
     if not path.stem or path.stem.startswith("-"):
         raise InputError(f"{name!r} cannot name a file.")
-    require_folder(path)
+    check_writable(path)
     if path.exists():
         raise FileError(f"{path} is there already: choose another name. Nothing was written.")
     write(path, _PYTHON if path.suffix == ".py" else _TOML)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heatnets._core.errors import FileError, InputError, NumericalError, nearest
+from heatnets._core.errors import FileError, InputError, NumericalError, suggest
 from heatnets.cli import point_files, terminal
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def plot(
     from heatnets.plotting import figures
 
     if kind != "all" and kind not in figures.KINDS:
-        raise InputError(f"unknown kind {kind!r}; {nearest(kind, (*figures.KINDS, 'all'))}")
+        raise InputError(f"unknown kind {kind!r}; {suggest(kind, (*figures.KINDS, 'all'))}")
     point_files.check_place(out, (".png", ".svg", ".pdf"))
     u = _solution(result, problem, device)
     console = terminal.console()

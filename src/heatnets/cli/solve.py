@@ -19,7 +19,7 @@ from heatnets.cli.exit_codes import ends_at_once
 
 if TYPE_CHECKING:
     from heatnets.certify.values import Certificate
-    from heatnets.io.problem_files import Statement, Wanted
+    from heatnets.io.problem_files import CertifyRequest, ProblemFile
     from heatnets.solution import Solution
 
 
@@ -46,7 +46,7 @@ def solve(
     """Solve the problem that a file states; write the result, and its value with an interval where asked for."""
     console = terminal.console(as_json, quiet)
     target = out or Path(f"{file.stem}.heatnets")
-    atomic_files.require_folder(target)
+    atomic_files.check_writable(target)
     point_files.check_place(report, (".html",))
     point_files.check_place(values, (".csv", ".npz"))
     import heatnets as hn
@@ -84,14 +84,14 @@ def solve(
         )
         console.print(f"{statement.problem!r}", soft_wrap=True)
         start = time.perf_counter()
-        with terminal.Bars(console) as progress:
+        with terminal.ProgressBars(console) as progress:
             u = hn.solve(statement.problem, device=device, progress=progress, **options)
         took = time.perf_counter() - start
         u.save(target)
         part.unlink(missing_ok=True)
         ends_at_once(lambda: f"the solution is kept in {target}, its certificates are not")
         certificates, failed = [], list[str]()
-        with terminal.Bars(console) as progress:
+        with terminal.ProgressBars(console) as progress:
             for w in wanted:
                 try:
                     certificates.append((w, u.certify(w.t, w.x, progress=progress, **{"seed": u.stats["seed"], **w.options})))
@@ -123,17 +123,17 @@ def solve(
         )
 
 
-def _asked(at: Path | None, statement: Statement) -> list[Wanted]:
-    from heatnets.io.problem_files import Wanted
+def _asked(at: Path | None, statement: ProblemFile) -> list[CertifyRequest]:
+    from heatnets.io.problem_files import CertifyRequest
 
     if at is None:
         return []
     t, x = point_files.read(at, statement.problem)
     statement.problem.points(t, x)
-    return [Wanted(float(a), b, {}) for a, b in zip(t, x, strict=True)]
+    return [CertifyRequest(float(a), b, {}) for a, b in zip(t, x, strict=True)]
 
 
-def _show(console: Any, u: Solution, took: float, certificates: list[tuple[Wanted, Certificate]], target: Path) -> None:
+def _show(console: Any, u: Solution, took: float, certificates: list[tuple[CertifyRequest, Certificate]], target: Path) -> None:
     """The table at the end."""
     from heatnets.pde.function import place
 
@@ -174,13 +174,15 @@ def _kept(sure: Certificate, solved: bool) -> bool:
     return solved or bool(sure.certified)
 
 
-def _one(wanted: Wanted) -> tuple[Any, Any]:
+def _one(wanted: CertifyRequest) -> tuple[Any, Any]:
     import numpy as np
 
     return np.array([wanted.t]), wanted.x[None]
 
 
-def _columns(statement: Statement, certificates: list[tuple[Wanted, Certificate]], solved: bool = True) -> dict[str, Any]:
+def _columns(
+    statement: ProblemFile, certificates: list[tuple[CertifyRequest, Certificate]], solved: bool = True
+) -> dict[str, Any]:
     import numpy as np
 
     numbers = {
@@ -198,7 +200,7 @@ def _columns(statement: Statement, certificates: list[tuple[Wanted, Certificate]
 
 
 def _words(
-    u: Solution, took: float, certificates: list[tuple[Wanted, Certificate]], target: Path, report: Path | None
+    u: Solution, took: float, certificates: list[tuple[CertifyRequest, Certificate]], target: Path, report: Path | None
 ) -> dict[str, Any]:
     s = u.stats
     good = u.solved is not False

@@ -62,7 +62,7 @@ def columns() -> tuple[Any, ...]:
             TextColumn("left"), TimeRemainingColumn())  # fmt: skip
 
 
-class Bars:
+class ProgressBars:
     """Progress bars with a time estimate, one per phase; on a terminal only. Each round of a growth is a line of its own."""
 
     def __init__(self, screen: Console) -> None:

@@ -17,11 +17,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from heatnets._core import streams
-from heatnets.pde.coefficients import Coefficients
+from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.diffusion import Diffusion
 from heatnets.pde.function import Function
 from heatnets.pde.laplacian import Chained, Differentiable, choose
-from heatnets.pde.paths import Stepped
+from heatnets.pde.paths import EulerPaths
 from heatnets.pde.problem import Problem
 
 Scalar = Float[Array, ""]
@@ -96,7 +96,7 @@ class Equation(eqx.Module):
 class Started(eqx.Module):
     """(noise, t, x) ↦ the weighted u0 at the end of a path in steps."""
 
-    walk: Stepped
+    walk: EulerPaths
     initial: Function
 
     def __call__(self, noise: Array, t: Scalar, x: Vector) -> Scalar:
@@ -107,7 +107,7 @@ class Started(eqx.Module):
 class Forced(eqx.Module):
     """(noise, r, t, x) ↦ the weighted t F(rt, ·) at the end of a path in steps."""
 
-    walk: Stepped
+    walk: EulerPaths
     source: Function
 
     def __call__(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> Scalar:
@@ -118,7 +118,7 @@ class Forced(eqx.Module):
 class Carried(eqx.Module):
     """(noise, r, t, x) ↦ the weighted Ψ_{rt}(u0) at the end of a path in steps."""
 
-    walk: Stepped
+    walk: EulerPaths
     reaction: Function
 
     def __call__(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> Scalar:
@@ -129,8 +129,8 @@ class Carried(eqx.Module):
 class VaryingEquation(Equation):
     """u_t - tr(A D²u) - b·∇u - c u = F with coefficients that are functions of (t, x); `walk` is that of the features."""
 
-    coefficients: Coefficients
-    walk: Stepped
+    coefficients: CoefficientField
+    walk: EulerPaths
     moved_initial: Differentiable
     moved_source: Differentiable | None
     moved_reaction: Differentiable | None
@@ -181,8 +181,8 @@ def values_only(problem: Problem) -> Equation:
     data = tuple(plain(f) for f in (problem.initial, problem.source, problem.reacted))
     if problem.varying is None:
         return Equation(scatter, *data)  # type: ignore[arg-type]
-    assert isinstance(problem.feature_walk, Stepped)
-    walk, coefficients = on_device(problem.feature_walk), on_device(problem.varying)
+    assert isinstance(problem.feature_paths, EulerPaths)
+    walk, coefficients = on_device(problem.feature_paths), on_device(problem.varying)
     moved = (
         Started(walk, problem.initial),
         problem.source and Forced(walk, problem.source),
@@ -214,7 +214,7 @@ def equation(problem: Problem, seed: int) -> tuple[Equation, dict[str, list[str]
     alike = (
         problem.nonlinear is not None
         and not isinstance(plain, VaryingEquation)
-        and problem.nonlinear.everywhere_alike(problem.dim)
+        and problem.nonlinear.is_x_independent(problem.dim)
     )
     first, _, third = parts
     needed = [

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, NumericalError, choice, describe, positive
+from heatnets._core.errors import InputError, NumericalError, choice, positive, short_repr
 from heatnets.features.designs import Design, draws
 from heatnets.features.features import Feature, KernelSource, MovedInitial, MovedSource, Pair, ReactedInitial
 from heatnets.features.lag_transform import LagTransform, log_kernel_constant
@@ -40,7 +40,7 @@ class Density:
         pdf = np.asarray(self.pdf(points), np.float64)
         if pdf.shape != (count,) or not np.all(np.isfinite(pdf) & (pdf > 0)):
             raise InputError(
-                f"`Density.pdf` must return {count} finite numbers > 0, one per drawn point; got {describe(pdf)}"
+                f"`Density.pdf` must return {count} finite numbers > 0, one per drawn point; got {short_repr(pdf)}"
                 + (f" with {int(np.sum(~(pdf > 0)))} not > 0." if pdf.shape == (count,) else ".")
             )
         return points, np.log(pdf)
@@ -99,7 +99,7 @@ _SHUFFLED = 64
 
 def _noise(problem: Problem, design: Design, count: int, uniform: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
     """Uniform numbers, and the noise of as many paths: one draw of the design for each of their steps."""
-    walk, dim = problem.feature_walk, problem.dim
+    walk, dim = problem.feature_paths, problem.dim
     flat, bell = draws(design, count, uniform, dim, seed, stream)
     *steps, _ = walk.normals(dim)
     if not steps:

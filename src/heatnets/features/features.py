@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets._core.errors import InputError, describe
+from heatnets._core.errors import InputError, short_repr
 from heatnets.features.equation import Equation
 
 Scalar = Float[Array, ""]
@@ -180,7 +180,7 @@ def unpacked(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray], steps: 
     names = [] if kind is None else [field.name for field in fields(kind)]
     if kind is None or set(arrays) != set(names):
         raise InputError(
-            f"features of the kind {describe(words.get('feature'))} with {sorted(arrays)} are not known to this version."
+            f"features of the kind {short_repr(words.get('feature'))} with {sorted(arrays)} are not known to this version."
         )
     count = len(arrays[names[-1]])
     for name, array in arrays.items():

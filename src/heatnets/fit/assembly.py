@@ -21,7 +21,7 @@ from heatnets._core.tiling import evaluate, matrix
 from heatnets.features.equation import Equation
 from heatnets.features.features import Feature
 from heatnets.pde.function import place
-from heatnets.pde.nonlinearity import Nonlinear, Tangent
+from heatnets.pde.nonlinearity import SemilinearSource, SourceLinearization
 
 Points = tuple[np.ndarray, np.ndarray]
 
@@ -42,7 +42,7 @@ def _drag_entry(equation: Equation, feature: Feature, t: Array, x: Array, along:
     return jax.jvp(lambda y: feature.value(equation, t, y), (x,), (along,))[1]
 
 
-def _tangent(nonlinear: Nonlinear, t: Array, x: Array, u: Array, du: Array) -> Tangent:
+def _tangent(nonlinear: SemilinearSource, t: Array, x: Array, u: Array, du: Array) -> SourceLinearization:
     return nonlinear.tangent(t, x, u, du)
 
 
@@ -101,7 +101,9 @@ def drag_rows(
     return matrix(_drag_entry, blocks, equation, (*points, along), 8 * points[1].shape[1], ctx, phase, strip)
 
 
-def tangent(nonlinear: Nonlinear, points: Points, u: np.ndarray, du: np.ndarray, ctx: ExecutionContext) -> Tangent:
+def tangent(
+    nonlinear: SemilinearSource, points: Points, u: np.ndarray, du: np.ndarray, ctx: ExecutionContext
+) -> SourceLinearization:
     """A source and its derivatives at points, for values and slopes of u there."""
     return evaluate(_tangent, nonlinear, (*points, u, du), 8 * points[1].shape[1], ctx)
 

@@ -12,12 +12,18 @@ from typing import Any
 import numpy as np
 
 from heatnets._core.errors import InputError
-from heatnets.pde.paths import Walk
+from heatnets.pde.paths import PathSimulator
 from heatnets.pde.regions import Box, Region
 
 
 def uniform(
-    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, walk: Walk | None = None, last: bool = False
+    region: Region,
+    horizon: float,
+    count: int,
+    dim: int,
+    rng: np.random.Generator,
+    walk: PathSimulator | None = None,
+    last: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Independent points: t uniform on (0, T], x drawn from the region (uniform for a box)."""
     fraction = 1 - rng.random(count)
@@ -31,7 +37,13 @@ def judged(region: Region, horizon: float, count: int, dim: int, rng: np.random.
 
 
 def grid(
-    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, walk: Walk | None = None, last: bool = False
+    region: Region,
+    horizon: float,
+    count: int,
+    dim: int,
+    rng: np.random.Generator,
+    walk: PathSimulator | None = None,
+    last: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The paper's grid on (0, T] x box: equal steps, ends included but for t = 0; at most `count` points."""
     check_grid(region, dim)
@@ -61,7 +73,7 @@ def _shape(count: int, dim: int) -> tuple[int, int]:
 
 
 def paths(
-    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, walk: Walk, last: bool = False
+    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, walk: PathSimulator, last: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """The region and the paths that lead from it: where the error of an answer in the region comes from.
 

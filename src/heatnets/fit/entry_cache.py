@@ -92,11 +92,9 @@ class Table:
         if picard:
             self.reaction, self.forcing, self.drag = 0.0, there.force, None
             return u
-        self.reaction, self.forcing = there.by_value, there.force - there.by_value * u - np.sum(there.by_slope * du, axis=1)
+        self.reaction, self.forcing = there.d_u, there.force - there.d_u * u - np.sum(there.d_grad * du, axis=1)
         if nonlinear.slopes:
-            self.drag = np.asarray(
-                drag_rows(self.data, self.blocks, self.points, there.by_slope, self.ctx, "tangent", self.strip)
-            )
+            self.drag = np.asarray(drag_rows(self.data, self.blocks, self.points, there.d_grad, self.ctx, "tangent", self.strip))
         return u
 
     @quietly
@@ -120,8 +118,8 @@ class Table:
         narrow = float(np.min(self.problem.scatter.deviations))
         for k in (-1, 1):
             there = tangent(nonlinear, self.points, self.fit + k * size, (1 + k * error) * self.slope, self.ctx)
-            by_slope = np.linalg.norm(there.by_slope - here.by_slope, axis=1)
-            found.append(T * np.abs(there.by_value - here.by_value) + np.sqrt(T) / narrow * by_slope)
+            d_grad = np.linalg.norm(there.d_grad - here.d_grad, axis=1)
+            found.append(T * np.abs(there.d_u - here.d_u) + np.sqrt(T) / narrow * d_grad)
         return float(np.quantile(np.stack(found), 0.95))
 
     @quietly

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from heatnets._core.errors import InputError, describe, nearest
+from heatnets._core.errors import InputError, short_repr, suggest
 
 LONGEST = 4000  # characters
 DEEPEST = 60  # parentheses, calls and signs inside each other
@@ -38,7 +38,7 @@ class FormulaError(InputError):
         super().__init__(f"{words}\n    {shown}\n    {' ' * (position - start)}^")
 
 
-class Step(NamedTuple):
+class Instruction(NamedTuple):
     """One step of a formula in postfix order: takes as many values from the stack and leaves one."""
 
     kind: str  # "number", "name", "index", "call", "power" or an operator
@@ -74,10 +74,10 @@ class Formula:
         return f"Formula({self.text!r})"
 
 
-def parse(text: Any, known: tuple[str, ...]) -> tuple[Step, ...]:
+def parse(text: Any, known: tuple[str, ...]) -> tuple[Instruction, ...]:
     """The steps of a formula in the names `known`."""
     if not isinstance(text, str):
-        raise InputError(f"a formula is a text in quotes; got {describe(text)}.")
+        raise InputError(f"a formula is a text in quotes; got {short_repr(text)}.")
     if len(text) > LONGEST:
         raise FormulaError(f"too long: {len(text)} characters, at most {LONGEST}", text[:60], 0)
     if not text.strip():
@@ -103,9 +103,9 @@ class _Parser:
 
     def __init__(self, text: str, known: tuple[str, ...]) -> None:
         self.text, self.known, self.depth, self.at = text, known, 0, 0
-        self.tokens, self.steps = _tokens(text), list[Step]()
+        self.tokens, self.steps = _tokens(text), list[Instruction]()
 
-    def whole(self) -> tuple[Step, ...]:
+    def whole(self) -> tuple[Instruction, ...]:
         self.expression(0)
         kind, value, position = self.tokens[self.at]
         if kind != "end":
@@ -140,9 +140,9 @@ class _Parser:
             if not abs(right) <= LARGEST_EXPONENT:
                 raise FormulaError(f"exponents must be at most {LARGEST_EXPONENT:g} in size", self.text, position)
             self.steps.pop()  # the exponent: constants are folded, so that it is one step
-            self.steps.append(Step("power", int(right) if right.is_integer() else right, 1))
+            self.steps.append(Instruction("power", int(right) if right.is_integer() else right, 1))
         else:
-            self.steps.append(Step(operator, None, 2))
+            self.steps.append(Instruction(operator, None, 2))
         if left is None or right is None:
             return None
         try:
@@ -156,7 +156,7 @@ class _Parser:
     def folded(self, value: float, parts: int) -> float:
         """A constant in place of the operation on constants that was written last."""
         del self.steps[-parts - 1 :]
-        self.steps.append(Step("number", value))
+        self.steps.append(Instruction("number", value))
         return value
 
     def operand(self) -> float | None:
@@ -167,7 +167,7 @@ class _Parser:
         if kind == "op" and value in ("+", "-"):
             inside = self.expression(_SIGN)
             if value == "-":
-                self.steps.append(Step("negative", None, 1))
+                self.steps.append(Instruction("negative", None, 1))
                 return None if inside is None else self.folded(-inside, 1)
             return inside
         if kind == "op" and value == "(":
@@ -182,7 +182,7 @@ class _Parser:
     def number(self, value: float, position: int) -> float:
         if not math.isfinite(value):
             raise FormulaError("this is no finite number", self.text, position)
-        self.steps.append(Step("number", value))
+        self.steps.append(Instruction("number", value))
         return value
 
     def named(self, name: str, position: int) -> float | None:
@@ -195,7 +195,7 @@ class _Parser:
             hint = (
                 "it is a function: write its argument in parentheses"
                 if name in FUNCTIONS
-                else nearest(name, (*self.known, *CONSTANTS, *FUNCTIONS))
+                else suggest(name, (*self.known, *CONSTANTS, *FUNCTIONS))
             )
             raise FormulaError(
                 f"unknown name {name[:40]!r}; {_SOURCE_ALONE if name in ('u', 'du') else hint}", self.text, position
@@ -207,9 +207,9 @@ class _Parser:
                 raise FormulaError("an index is a whole number, 0 for the first", self.text, where)
             self.at += 1
             self.expect("]")
-            self.steps.append(Step("index", (name, int(index))))
+            self.steps.append(Instruction("index", (name, int(index))))
         else:
-            self.steps.append(Step("name", name))
+            self.steps.append(Instruction("name", name))
         return None
 
     def call(self, name: str, position: int) -> None:
@@ -217,7 +217,7 @@ class _Parser:
             hint = (
                 f"{name[:40]!r} is no function: is an operator missing?"
                 if name in self.known
-                else f"unknown function {name[:40]!r}; {nearest(name, FUNCTIONS)}"
+                else f"unknown function {name[:40]!r}; {suggest(name, FUNCTIONS)}"
             )
             raise FormulaError(hint, self.text, position)
         self.at += 1
@@ -231,7 +231,7 @@ class _Parser:
         if not fewest <= count <= most:
             wanted = f"{fewest}" if fewest == most else f"{fewest} or {most}"
             raise FormulaError(f"{name} takes {wanted} argument{'' if wanted == '1' else 's'}, not {count}", self.text, position)
-        self.steps.append(Step("call", name, count))
+        self.steps.append(Instruction("call", name, count))
 
     def expect(self, wanted: str) -> None:
         kind, value, position = self.tokens[self.at]
@@ -275,7 +275,7 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
 }
 
 
-def _evaluate(steps: tuple[Step, ...], names: Mapping[str, Any]) -> Any:
+def _evaluate(steps: tuple[Instruction, ...], names: Mapping[str, Any]) -> Any:
     """The value of a formula: arrays in, an array out."""
     functions, stack = _functions(), list[Any]()
     for kind, value, takes in steps:

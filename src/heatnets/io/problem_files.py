@@ -25,13 +25,13 @@ from heatnets._core.errors import (
     NumericalError,
     ResourceError,
     count,
-    describe,
-    nearest,
     positive,
+    short_repr,
+    suggest,
 )
 from heatnets._core.execution import make_context
-from heatnets._core.precision import in_double
-from heatnets.io.toml_schema import Complaints, Reader
+from heatnets._core.precision import with_x64
+from heatnets.io.toml_schema import ErrorCollector, Reader
 from heatnets.pde.problem import Problem
 from heatnets.solution import check_asked
 from heatnets.solvers.entry import solve
@@ -62,7 +62,7 @@ _DEFAULTS = {name: p.default for name, p in inspect.signature(solve).parameters.
 OPTIONS = list(_DEFAULTS)
 
 
-class Wanted(NamedTuple):
+class CertifyRequest(NamedTuple):
     """A point whose value is asked for with its interval, and keywords of `solution.certify`."""
 
     t: float
@@ -71,16 +71,16 @@ class Wanted(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Statement:
+class ProblemFile:
     """What a file states: the problem, keywords of `hn.solve`, points to be certified, and the words it was stated in."""
 
     problem: Problem
     options: dict[str, Any]
-    points: list[Wanted]
+    points: list[CertifyRequest]
     words: list[tuple[str, str]]
 
 
-def read(path: str | Path) -> Statement:
+def read(path: str | Path) -> ProblemFile:
     """The problem stated in a file: TOML (nothing is run), or Python (`.py`, which is run).
 
     >>> from pathlib import Path
@@ -108,8 +108,8 @@ def read(path: str | Path) -> Statement:
         ) from None
 
 
-@in_double
-def from_toml(text: str, name: str = "the problem") -> Statement:
+@with_x64
+def from_toml(text: str, name: str = "the problem") -> ProblemFile:
     """The problem that a TOML text states; all that is wrong with it in one `InputError`."""
     if len(text) > LARGEST:
         raise InputError(f"{name} has more than {LARGEST} bytes. State large data in a Python file.")
@@ -118,7 +118,7 @@ def from_toml(text: str, name: str = "the problem") -> Statement:
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         hint = " Formulas are texts: write them in quotes." if isinstance(error, tomllib.TOMLDecodeError) else ""
         raise InputError(f"{name} is not a TOML file: {str(error) or 'too deep'}.{hint}") from None
-    wrong = Complaints(name, text)
+    wrong = ErrorCollector(name, text)
     wrong.known("", content, _KEYS)
     problem = _named(content, wrong) if "problem" in content else _stated(content, wrong)
     options = _options(_table(content, "solve", wrong), problem, wrong)
@@ -127,7 +127,7 @@ def from_toml(text: str, name: str = "the problem") -> Statement:
     assert problem is not None
     words = [("equation", _equation(content))] if "problem" not in content else []
     words += [(key, _shown(value)) for key, value in content.items() if key != "certify"]
-    return Statement(problem.but(origin={"toml": text}), options, points, words)
+    return ProblemFile(problem.but(origin={"toml": text}), options, points, words)
 
 
 def _equation(content: Mapping[str, Any]) -> str:
@@ -150,15 +150,15 @@ def _shown(value: Any) -> str:
     return ", ".join(f"{k} = {_shown(v)}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
-def _table(content: Mapping[str, Any], key: str, wrong: Complaints) -> dict[str, Any]:
+def _table(content: Mapping[str, Any], key: str, wrong: ErrorCollector) -> dict[str, Any]:
     found = content.get(key, {})
     if isinstance(found, dict):
         return found
-    wrong.add(key, f"`{key}` must be a table: [{key}], and its entries below; got {describe(found)}.")
+    wrong.add(key, f"`{key}` must be a table: [{key}], and its entries below; got {short_repr(found)}.")
     return {}
 
 
-def _named(content: Mapping[str, Any], wrong: Complaints) -> Problem | None:
+def _named(content: Mapping[str, Any], wrong: ErrorCollector) -> Problem | None:
     """One of the package's own problems."""
     for key in (*_DATA, "diffusion", "drift", "reaction", "form", "steps", "region", "process"):
         if key in content:
@@ -166,12 +166,12 @@ def _named(content: Mapping[str, Any], wrong: Complaints) -> Problem | None:
     given = {**{k: content[k] for k in ("dim", "horizon") if k in content}, **_table(content, "parameters", wrong)}
     name = content["problem"]
     if name not in problems.names():
-        wrong.add("problem", f"unknown problem {describe(name)}; {nearest(str(name), problems.names())}")
+        wrong.add("problem", f"unknown problem {short_repr(name)}; {suggest(str(name), problems.names())}")
         return None
     return wrong.about("problem", lambda: problems.get(name, **given))
 
 
-def _stated(content: Mapping[str, Any], wrong: Complaints) -> Problem | None:
+def _stated(content: Mapping[str, Any], wrong: ErrorCollector) -> Problem | None:
     """A problem of the user's own."""
     before = len(wrong.found)
     dim = wrong.about("dim", lambda: _dimension(content))
@@ -207,7 +207,7 @@ def _dimension(content: Mapping[str, Any]) -> int:
     return dim
 
 
-def _options(table: Mapping[str, Any], problem: Problem | None, wrong: Complaints) -> dict[str, Any]:
+def _options(table: Mapping[str, Any], problem: Problem | None, wrong: ErrorCollector) -> dict[str, Any]:
     """Keywords of hn.solve."""
     wrong.known("solve", table, OPTIONS)
     before = len(wrong.found)
@@ -238,16 +238,16 @@ def size_in_bytes(text: str) -> int:
     """Bytes from "4 GiB", "500M" or "1e9"."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,2})?)\s*([kmgt]?)i?b?\s*", text.lower())
     if match is None:
-        raise InputError(f"`memory` must be a number of bytes, or a text like 4GiB or 500M; got {describe(text)}.")
+        raise InputError(f"`memory` must be a number of bytes, or a text like 4GiB or 500M; got {short_repr(text)}.")
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _points(content: Mapping[str, Any], problem: Problem | None, wrong: Complaints) -> list[Wanted]:
+def _points(content: Mapping[str, Any], problem: Problem | None, wrong: ErrorCollector) -> list[CertifyRequest]:
     """The points of [[certify]] tables."""
     tables = content.get("certify", [])
     tables = [tables] if isinstance(tables, dict) else tables
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-        wrong.add("certify", f"`certify` must be tables: [[certify]], and t and x below; got {describe(tables)}.")
+        wrong.add("certify", f"`certify` must be tables: [[certify]], and t and x below; got {short_repr(tables)}.")
         return []
     found = []
     for table in tables:
@@ -260,7 +260,7 @@ def _points(content: Mapping[str, Any], problem: Problem | None, wrong: Complain
         options = {k: v for k, v in table.items() if k in _CERTIFY and k not in ("t", "x")}
         wrong.about("certify", partial(check_asked, **options))
         if x is not None and t is not None and wrong.about("certify", partial(_one_point, problem, t, x)) is not None:
-            found.append(Wanted(float(t), x, options))
+            found.append(CertifyRequest(float(t), x, options))
     return found
 
 
@@ -270,7 +270,7 @@ def _one_point(problem: Problem, t: Any, x: np.ndarray) -> Any:
     return problem.points(t, x)
 
 
-def _python(file: Path) -> Statement:
+def _python(file: Path) -> ProblemFile:
     """A Python file that defines `problem`, and may define `options` (keywords of hn.solve) and `points`, pairs (t, x)."""
     if not file.is_file():
         raise InputError(f"there is no file {file}. `heatnets new NAME.py` writes one to begin with.")
@@ -286,21 +286,21 @@ def _python(file: Path) -> Statement:
         sys.path.remove(str(file.parent))
     problem, options, points = found.get("problem"), found.get("options", {}), found.get("points", [])
     if not isinstance(problem, Problem):
-        raise InputError(f"{file} must define `problem`, a hn.Problem; it defines {describe(problem)}.")
+        raise InputError(f"{file} must define `problem`, a hn.Problem; it defines {short_repr(problem)}.")
     if not isinstance(options, dict) or (unknown := [k for k in options if k not in OPTIONS]):
-        what = f"; {nearest(str(unknown[0]), OPTIONS)}" if isinstance(options, dict) else ""
-        raise InputError(f"{file}: `options` must be a dict of keywords of hn.solve; got {describe(options)}{what}")
+        what = f"; {suggest(str(unknown[0]), OPTIONS)}" if isinstance(options, dict) else ""
+        raise InputError(f"{file}: `options` must be a dict of keywords of hn.solve; got {short_repr(options)}{what}")
     wanted = []
     for point in points:
         try:
             t, x = point
         except (TypeError, ValueError):
-            raise InputError(f"{file}: `points` must be pairs (t, x); got {describe(point)}.") from None
+            raise InputError(f"{file}: `points` must be pairs (t, x); got {short_repr(point)}.") from None
         times, places, single = problem.points(t, np.broadcast_to(x, (problem.dim,)) if np.ndim(x) == 0 else x)
         if not single:
             raise InputError(f"{file}: each of `points` is one time and one point; got {len(times)}. List them one by one.")
-        wanted.append(Wanted(float(times[0]), places[0].copy(), {}))
-    return Statement(problem, dict(options), wanted, [("problem", f"{file.name}: {problem!r}")])
+        wanted.append(CertifyRequest(float(times[0]), places[0].copy(), {}))
+    return ProblemFile(problem, dict(options), wanted, [("problem", f"{file.name}: {problem!r}")])
 
 
 def _line(file: Path, error: BaseException) -> str:

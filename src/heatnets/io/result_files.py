@@ -12,9 +12,9 @@ import numpy as np
 
 from heatnets import problems
 from heatnets._core import container
-from heatnets._core.errors import FileError, HeatnetsError, InputError, describe
+from heatnets._core.errors import FileError, HeatnetsError, InputError, short_repr
 from heatnets._core.execution import make_context
-from heatnets._core.precision import in_double
+from heatnets._core.precision import with_x64
 from heatnets.features.equation import equation, values_only
 from heatnets.features.features import Feature, unpacked
 from heatnets.io.problem_files import from_toml
@@ -29,7 +29,7 @@ def info(path: str | Path) -> dict[str, Any]:
     return container.read(Path(path), "result")[0]
 
 
-@in_double
+@with_x64
 def load(path: str | Path, problem: Problem | None = None, *, device: Any = None) -> Solution:
     """A solution that was saved.
 
@@ -50,15 +50,15 @@ def load(path: str | Path, problem: Problem | None = None, *, device: Any = None
 def _loaded(path: Path, manifest: dict[str, Any], arrays: dict[str, np.ndarray], given: Problem | None, device: Any) -> Solution:
     problem = _problem(path, manifest) if given is None else given
     if not isinstance(problem, Problem):
-        raise InputError(f"`problem` must be a hn.Problem; got {describe(problem)}.")
+        raise InputError(f"`problem` must be a hn.Problem; got {short_repr(problem)}.")
     if found := differences(fingerprint(problem), manifest["fingerprint"]):
         raise InputError(f"{path} solves another problem: {'; '.join(found)}. Give the one that was solved.")
     stats = _stats(manifest["stats"])
-    plain = problem.plain.guessed_smoothly() if manifest["guessed"] == "smoothly" else problem.plain
+    plain = problem.plain.with_smoothed_guess() if manifest["guessed"] == "smoothly" else problem.plain
     if plain.nonlinear is not None and stats["solver"] == "near":
         plain = plain.but(reacted=None)
     ctx = make_context(device)
-    steps, blocks = plain.feature_walk.normals(plain.dim)[:-1], list[Feature]()
+    steps, blocks = plain.feature_paths.normals(plain.dim)[:-1], list[Feature]()
     weights = [arrays[f"weights {i}"] for i in range(sum(name.startswith("weights ") for name in arrays))]
     with jax.default_device(ctx.device):
         data = equation(plain, stats["seed"])[0] if stats["laplacian"] else values_only(plain)

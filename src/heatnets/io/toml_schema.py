@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from heatnets._core.errors import InputError, NotFiniteError, describe, nearest
+from heatnets._core.errors import InputError, NotFiniteError, short_repr, suggest
 from heatnets.io.formulas import Formula
 from heatnets.pde.diffusion import diffusion
 from heatnets.pde.function import Function
@@ -20,7 +20,7 @@ _MOST = 20  # errors that are told
 _PROCESSES: dict[str, type[Process]] = {"geometric_brownian": GeometricBrownian, "ornstein_uhlenbeck": OrnsteinUhlenbeck}
 
 
-class Complaints:
+class ErrorCollector:
     """Everything that is wrong with a file, each with its line, to be said at once."""
 
     def __init__(self, name: str, text: str) -> None:
@@ -52,7 +52,7 @@ class Complaints:
     def known(self, key: str, table: Mapping[str, Any], names: Any) -> None:
         for name in table:
             if name not in names and len(self.found) < _MOST:
-                self.add(str(name), f"unknown key `{str(name)[:60]}`{f' in [{key}]' if key else ''}; {nearest(str(name), names)}")
+                self.add(str(name), f"unknown key `{str(name)[:60]}`{f' in [{key}]' if key else ''}; {suggest(str(name), names)}")
 
     def stop(self) -> None:
         if self.found:
@@ -65,7 +65,7 @@ class Complaints:
 class Reader:
     """Formulas and numbers of one file, in the names that are known there: d, T, i = (1, ..., d), and its parameters."""
 
-    def __init__(self, dim: int, horizon: float, wrong: Complaints) -> None:
+    def __init__(self, dim: int, horizon: float, wrong: ErrorCollector) -> None:
         self.dim, self.wrong = dim, wrong
         self.names: dict[str, Any] = {"d": float(dim), "T": horizon, "i": np.arange(1.0, dim + 1)}
 
@@ -81,12 +81,12 @@ class Reader:
         if isinstance(value, str):
             found = np.asarray(Formula(value, (), self.names)())
         elif isinstance(value, bool) or not isinstance(value, int | float | list):
-            raise InputError(f"a number, a list of numbers or a formula in quotes is wanted; got {describe(value)}.")
+            raise InputError(f"a number, a list of numbers or a formula in quotes is wanted; got {short_repr(value)}.")
         else:
             try:
                 found = np.asarray(value, np.float64)
             except (TypeError, ValueError, OverflowError):
-                raise InputError(f"a list must hold numbers, rows of one length; got {describe(value)}.") from None
+                raise InputError(f"a list must hold numbers, rows of one length; got {short_repr(value)}.") from None
         if not np.all(np.isfinite(found)):
             raise InputError("every number must be finite.")
         return float(found) if found.ndim == 0 else found
@@ -123,18 +123,18 @@ class Reader:
             kinds = ("box", "point", "normal")
             if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in kinds:
                 raise InputError(
-                    f"write region = {{ box = [-1, 1] }}, {{ point = 0 }} or {{ normal = {{ mean = 0, std = 1 }} }}; got {describe(value)}."
+                    f"write region = {{ box = [-1, 1] }}, {{ point = 0 }} or {{ normal = {{ mean = 0, std = 1 }} }}; got {short_repr(value)}."
                 )
             ((kind, given),) = value.items()
             if kind == "point":
                 return Point(self.place(given))
             if kind == "normal":
                 if not isinstance(given, dict) or set(given) - {"mean", "std"}:
-                    raise InputError(f"write normal = {{ mean = 0, std = 1 }}; got {describe(given)}.")
+                    raise InputError(f"write normal = {{ mean = 0, std = 1 }}; got {short_repr(given)}.")
                 return Normal(**{k: self.constant(v) for k, v in given.items()})
             if not isinstance(given, list) or len(given) != 2:
                 raise InputError(
-                    f"write box = [low, high], each one number, a list of {self.dim} or a formula; got {describe(given)}."
+                    f"write box = [low, high], each one number, a list of {self.dim} or a formula; got {short_repr(given)}."
                 )
             return Box(*(self.constant(bound) for bound in given))
 
@@ -151,14 +151,14 @@ class Reader:
         def make() -> Process:
             if not isinstance(value, dict) or len(value) != 1 or not isinstance(next(iter(value.values())), dict):
                 raise InputError(
-                    f"write [process.geometric_brownian] or [process.ornstein_uhlenbeck], and its parameters below; got {describe(value)}."
+                    f"write [process.geometric_brownian] or [process.ornstein_uhlenbeck], and its parameters below; got {short_repr(value)}."
                 )
             ((kind, given),) = value.items()
             if kind not in _PROCESSES:
-                raise InputError(f"unknown process {kind!r}; {nearest(kind, _PROCESSES)}")
+                raise InputError(f"unknown process {kind!r}; {suggest(kind, _PROCESSES)}")
             taken = list(inspect.signature(_PROCESSES[kind]).parameters)
             if unknown := [k for k in given if k not in taken]:
-                raise InputError(f"unknown key `{unknown[0]}` of {kind}; {nearest(unknown[0], taken)}")
+                raise InputError(f"unknown key `{unknown[0]}` of {kind}; {suggest(unknown[0], taken)}")
             return _PROCESSES[kind](**{k: self.constant(v) for k, v in given.items()})
 
         return self.wrong.about("process", make)

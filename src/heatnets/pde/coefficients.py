@@ -11,18 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets._core.errors import InputError, Notes, choice, describe
+from heatnets._core.errors import InputError, WarningLog, choice, short_repr
 from heatnets._core.precision import LOW, low_precision_constants
 from heatnets.pde.diffusion import Dense, Diagonal, Diffusion, Factor, Isotropic, diffusion
 from heatnets.pde.function import checked, jumps, place
 from heatnets.pde.laplacian import gradient
 from heatnets.pde.processes import vector
-from heatnets.pde.transforms import Frame
+from heatnets.pde.transforms import TransformChain
 
 FORMS = ("divergence", "trace")
 
 
-class Local(NamedTuple):
+class LocalOperator(NamedTuple):
     """The operator at one point: tr(A D²u) + b·∇u + c u, with A = S Sᵀ."""
 
     scatter: Diffusion
@@ -40,27 +40,27 @@ def _root(A: Any) -> Any:
     return jax.lax.scan(column, A, jnp.arange(len(A)))[1].T
 
 
-class Coefficients(eqx.Module):
+class CoefficientField(eqx.Module):
     """The operator in the coordinates of the plain problem, whose time runs from the data: functions of the user's (t, x), or constants."""
 
     diffusion: Any  # a Diffusion, or a function: A as a number, a diagonal or a matrix; S where `factor`
     drift: Any  # a vector, or a function
     reaction: Any  # a number, or a function
     step: Any  # the user's own step map, or None for Euler's
-    frame: Frame
+    frame: TransformChain
     factor: bool = eqx.field(static=True)
     divergence: bool = eqx.field(static=True)
     jumps: tuple[str, ...] = eqx.field(static=True, default=())  # coefficients found to jump: what steps do is then not known
 
-    def at(self, s: Any, y: Any) -> Local:
+    def at(self, s: Any, y: Any) -> LocalOperator:
         """The operator at a plain time and place."""
-        t, x = self.frame.outward(jnp.asarray(s), y)
+        t, x = self.frame.from_canonical(jnp.asarray(s), y)
         scatter = self.scatter(t, x)
         drift = jnp.broadcast_to(self.drift(t, x) if callable(self.drift) else self.drift, x.shape)
         if self.divergence and not isinstance(self.diffusion, Diffusion):
             drift = drift + self._divergence(t, x)
         reaction = self.reaction(t, x) if callable(self.reaction) else self.reaction
-        return Local(scatter, drift, reaction / self.frame.rate(t))
+        return LocalOperator(scatter, drift, reaction / self.frame.rate(t))
 
     @property
     def long(self) -> bool:
@@ -100,8 +100,8 @@ class Coefficients(eqx.Module):
         Coefficients are taken at y and in the middle of the time, which leaves those of time alone a second-order error.
         """
         middle = 0.5 * (t + until)
-        h = jnp.maximum(self.frame.clock(t) - self.frame.clock(until), 0.0)  # rounding, where no time passes
-        here = self.at(self.frame.clock(middle), y)
+        h = jnp.maximum(self.frame.time(t) - self.frame.time(until), 0.0)  # rounding, where no time passes
+        here = self.at(self.frame.time(middle), y)
         grown = here.reaction * self.frame.rate(middle) * jnp.abs(t - until)  # c in the user's time
         if self.step is None:
             push = jnp.sqrt(2 * h) * here.scatter.shape(noise)
@@ -115,7 +115,7 @@ def varies(value: Any) -> bool:
     return callable(value) or (isinstance(value, Factor) and callable(value.S))
 
 
-def settled(given: Coefficients, s: np.ndarray, y: np.ndarray, notes: Notes) -> Coefficients:
+def settled(given: CoefficientField, s: np.ndarray, y: np.ndarray, notes: WarningLog) -> CoefficientField:
     """The same once it is known whether coefficients jump between plain points where paths lead: refused where the equation would be another one."""
     found = jumping(given, s, y)
     if "diffusion" in found and given.divergence:
@@ -132,8 +132,8 @@ def settled(given: Coefficients, s: np.ndarray, y: np.ndarray, notes: Notes) -> 
 
 
 def coefficients(
-    A: Any, b: Any, c: Any, form: Any, step: Any, scatter: Diffusion | None, dim: int, frame: Frame, notes: Notes
-) -> Coefficients:
+    A: Any, b: Any, c: Any, form: Any, step: Any, scatter: Diffusion | None, dim: int, frame: TransformChain, notes: WarningLog
+) -> CoefficientField:
     """What the user gave, checked. `scatter` is A where it is known already, in coordinates that leave no drift."""
     factor = isinstance(A, Factor)
     divergence = False
@@ -157,13 +157,13 @@ def coefficients(
         c = checked("reaction", c, ("t", "x"), dim, notes)
     if step is not None:
         step = _step(step, dim, notes)
-    return Coefficients(A, b, c, step, frame, factor, divergence)
+    return CoefficientField(A, b, c, step, frame, factor, divergence)
 
 
-def _step(step: Any, dim: int, notes: Notes) -> Any:
+def _step(step: Any, dim: int, notes: WarningLog) -> Any:
     hint = "Write step(t, x, h, noise): where a path from x at the time t is after a time h; noise is standard normal, of shape (dim,)."
     if not callable(step):
-        raise InputError(f"`step` must be a function; got {describe(step)}. {hint}")
+        raise InputError(f"`step` must be a function; got {short_repr(step)}. {hint}")
     number, point = jax.ShapeDtypeStruct((), jnp.float64), jax.ShapeDtypeStruct((dim,), jnp.float64)
     try:
         closed, came = jax.make_jaxpr(step, return_shape=True)(number, point, number, point)
@@ -172,19 +172,19 @@ def _step(step: Any, dim: int, notes: Notes) -> Any:
             f"`step` must be traceable by JAX; it raised {type(error).__name__}: {str(error).splitlines()[0]}. {hint}"
         ) from error
     if getattr(came, "shape", None) != (dim,):
-        raise InputError(f"`step` must return a place of shape ({dim},); got {getattr(came, 'shape', describe(came))}. {hint}")
+        raise InputError(f"`step` must return a place of shape ({dim},); got {getattr(came, 'shape', short_repr(came))}. {hint}")
     if low := low_precision_constants(step, closed):
         notes.warn(f"`step` captures constants of low precision: {', '.join(low)}. They are {LOW}")
     return step
 
 
 @eqx.filter_jit
-def _looked_at(given: Coefficients, s: Array, y: Array) -> tuple[Array, Array, Array]:
+def _looked_at(given: CoefficientField, s: Array, y: Array) -> tuple[Array, Array, Array]:
     """At points: the smallest and largest eigenvalue of A and the size of A - Aᵀ; b; c."""
 
     def one(point: tuple[Array, Array]) -> tuple[Array, Array, Array]:
         s, y = point
-        t, x = given.frame.outward(s, y)
+        t, x = given.frame.from_canonical(s, y)
         here, A = given.at(s, y), given.diffusion(t, x) if callable(given.diffusion) else jnp.ones(())
         values, skew = A, jnp.zeros(())
         if given.factor:
@@ -196,10 +196,10 @@ def _looked_at(given: Coefficients, s: Array, y: Array) -> tuple[Array, Array, A
     return jax.lax.map(one, (s, y))
 
 
-def check(given: Coefficients, s: np.ndarray, y: np.ndarray) -> None:
+def check(given: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
     """Refuse coefficients that are not finite, or no diffusion, at plain points where paths lead."""
     bounds, drift, reaction = (np.asarray(a) for a in _looked_at(given, jnp.asarray(s), jnp.asarray(y)))
-    t, x = given.frame.outward(s, y)
+    t, x = given.frame.from_canonical(s, y)
     for name, value in (("diffusion", bounds), ("drift", drift), ("reaction", reaction[:, None])):
         bad = np.flatnonzero(~np.all(np.isfinite(value), axis=1))
         if bad.size:
@@ -221,14 +221,14 @@ def check(given: Coefficients, s: np.ndarray, y: np.ndarray) -> None:
         )
 
 
-def check_step(given: Coefficients, s: np.ndarray, y: np.ndarray) -> None:
+def check_step(given: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
     """A user's step, over a short time, must have the mean and the covariance that drift and diffusion say, at a few plain points."""
     if given.step is None:
         return
     dim = y.shape[1]
     noise = np.random.default_rng(0).standard_normal((max(16, min(2048, 2**18 // dim)), dim))
-    t = given.frame.clock_back(s)
-    toward = -1.0 if given.frame.clock(1.0) - given.frame.clock(0.0) > 0 else 1.0
+    t = given.frame.inverse_time(s)
+    toward = -1.0 if given.frame.time(1.0) - given.frame.time(0.0) > 0 else 1.0
     h = 1e-4 * float(np.max(s))
     for k in np.argsort(s)[:: max(1, len(s) // 4)][:4]:
         ends = (jnp.asarray(t[k]), jnp.asarray(t[k] + toward * h))
@@ -251,29 +251,29 @@ def check_step(given: Coefficients, s: np.ndarray, y: np.ndarray) -> None:
 
 
 @eqx.filter_jit
-def _moments(given: Coefficients, t: Array, until: Array, y: Array, noise: Array) -> tuple[Array, ...]:
+def _moments(given: CoefficientField, t: Array, until: Array, y: Array, noise: Array) -> tuple[Array, ...]:
     """Per unit of time: the mean of a step's even part and its standard error, and b; the covariance from its slope in the noise, and 2A."""
     h = jnp.abs(t - until)
     there, _, odd = jax.lax.map(lambda n: given.move(t, until, y, n), noise, batch_size=256)
     even = (there - y - odd) / h
     J = jax.jacfwd(lambda n: given.move(t, until, y, n)[0])(jnp.zeros_like(y))
-    here = given.at(given.frame.clock(0.5 * (t + until)), y)
+    here = given.at(given.frame.time(0.5 * (t + until)), y)
     S = jax.vmap(here.scatter.shape)(jnp.eye(y.size)).T
     return even.mean(axis=0), even.std(axis=0) / np.sqrt(len(noise)), here.drift, J @ J.T / h, 2 * S @ S.T
 
 
 @eqx.filter_jit
-def _values(given: Coefficients, name: str, t: Array, x: Array) -> Array:
+def _values(given: CoefficientField, name: str, t: Array, x: Array) -> Array:
     def one(point: tuple[Array, Array]) -> Array:
         return jnp.ravel(getattr(given, name)(*point))
 
     return jax.lax.map(one, (t, x))
 
 
-def jumping(given: Coefficients, s: np.ndarray, y: np.ndarray) -> tuple[str, ...]:
+def jumping(given: CoefficientField, s: np.ndarray, y: np.ndarray) -> tuple[str, ...]:
     """Names of the coefficients that jump between some of the plain points."""
     found = []
-    points = given.frame.outward(s, y)
+    points = given.frame.from_canonical(s, y)
     half = len(s) // 2
     for name in ("diffusion", "drift", "reaction"):
         if not callable(getattr(given, name)):

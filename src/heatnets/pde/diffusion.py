@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from heatnets._core.errors import InputError, describe, numeric, positive
+from heatnets._core.errors import InputError, numeric, positive, short_repr
 
 _HINT = (
     "It is D in u_t = D Δu, or A in u_t = div(A ∇u): a number, one per coordinate, a matrix, hn.Factor(S) or hn.LowRank(diag, U)."
@@ -130,7 +130,7 @@ class Dense(Diffusion):
         return np.asarray(self.S) @ np.asarray(self.S).T
 
 
-class Structured(Diffusion):
+class DiagonalPlusLowRank(Diffusion):
     """A = diag(a) + U Uᵀ, U of shape (dim, k): S = √a (I + W(r - 1)Wᵀ) with W, r from the singular vectors and values of U/√a. Costs d k, not d²."""
 
     a: Any
@@ -183,7 +183,7 @@ class Factor:
             )
 
     def __repr__(self) -> str:
-        return f"Factor({describe(self.S)})"
+        return f"Factor({short_repr(self.S)})"
 
 
 class LowRank:
@@ -195,14 +195,14 @@ class LowRank:
             raise InputError("`LowRank` takes numbers. A function of (t, x) is given as diffusion=A, or as hn.Factor(S).")
         self.diag, self.U = numeric("LowRank", diag, hint), numeric("LowRank", U, hint)
         if self.diag.ndim > 1 or not np.all(self.diag > 0):
-            raise InputError(f"`LowRank` needs diag > 0, one number or one per coordinate; got {describe(diag)}.")
+            raise InputError(f"`LowRank` needs diag > 0, one number or one per coordinate; got {short_repr(diag)}.")
         if self.U.ndim != 2 or self.U.shape[1] > self.U.shape[0]:
             raise InputError(
                 f"`LowRank` needs U of shape (dim, k), k <= dim; got shape {self.U.shape}. Write U[:, None] for one column."
             )
 
     def __repr__(self) -> str:
-        return f"LowRank({describe(self.diag)}, {describe(self.U)})"
+        return f"LowRank({short_repr(self.diag)}, {short_repr(self.U)})"
 
 
 def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
@@ -219,7 +219,7 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
         a = np.broadcast_to(_fits(name, value.diag, dim) if value.diag.ndim else value.diag, (dim,)).copy()
         U = _fits(name, value.U, dim)
         W, s, _ = np.linalg.svd(U / np.sqrt(a)[:, None], full_matrices=False)
-        return Structured(a, U, W, np.sqrt(1 + s**2) - 1)
+        return DiagonalPlusLowRank(a, U, W, np.sqrt(1 + s**2) - 1)
     array = numeric(name, value, _HINT)
     if array.ndim == 0:
         return Isotropic(positive(name, value, _HINT))

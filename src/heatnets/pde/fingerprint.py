@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from heatnets._core import streams
-from heatnets._core.precision import in_double
+from heatnets._core.precision import with_x64
 from heatnets.pde.function import many
 from heatnets.pde.problem import Problem
 
@@ -16,7 +16,7 @@ _POINTS = 8
 _CLOSE = 1e-9  # relative: other machines round differently
 
 
-@in_double
+@with_x64
 def fingerprint(problem: Problem) -> dict[str, Any]:
     """Numbers and values that change with the problem, ready for JSON."""
     rng = streams.generator(0, "fingerprint")
@@ -25,10 +25,12 @@ def fingerprint(problem: Problem) -> dict[str, Any]:
     weights = np.cos(np.arange(problem.dim))
     walk, frame = problem.plain.walk, problem.frame
     noise = walk.draw(rng, (_POINTS,), problem.dim)
-    s, y = frame.inward(np.full(_POINTS, 0.0 if problem.backward else problem.horizon), x)
+    s, y = frame.to_canonical(np.full(_POINTS, 0.0 if problem.backward else problem.horizon), x)
     moved = [walk.go(s, y, part * s, noise) for part in (0.5, 1.0)]
     # A region may be one point, and data are met where its paths lead.
-    (middle, between), (_, ends) = (frame.outward((1 - part) * s, m.place) for part, m in zip((0.5, 1.0), moved, strict=True))
+    (middle, between), (_, ends) = (
+        frame.from_canonical((1 - part) * s, m.place) for part, m in zip((0.5, 1.0), moved, strict=True)
+    )
     found: dict[str, Any] = {
         "dim": problem.dim,
         "horizon": problem.horizon,
@@ -38,7 +40,7 @@ def fingerprint(problem: Problem) -> dict[str, Any]:
         "coefficients": [
             *(value for m in moved for value in (m.place @ weights).tolist()),
             *(value for m in moved for value in np.broadcast_to(m.weight, (_POINTS,)).tolist()),
-            *np.broadcast_to(frame.amplitude(t), (_POINTS,)).tolist(),
+            *np.broadcast_to(frame.value_scale(t), (_POINTS,)).tolist(),
             *(between @ weights).tolist(),
         ],
     }

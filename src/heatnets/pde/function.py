@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets._core.errors import InputError, Notes, NotFiniteError, describe
-from heatnets._core.precision import LOW, is_low, low_precision_constants
+from heatnets._core.errors import InputError, NotFiniteError, WarningLog, short_repr
+from heatnets._core.precision import LOW, is_low_precision, low_precision_constants
 
 _INDEX_CHECK = 1000  # up to this dimension functions are also called once outside a trace
 
@@ -40,7 +40,7 @@ class Function(eqx.Module):
         for name in ("function", "laplacian"):
             value = getattr(self, name)
             if not callable(value) and not (name == "laplacian" and value is None):
-                raise InputError(f"`{name}` must be a function; got {describe(value)}. Write hn.Function(f, laplacian=g).")
+                raise InputError(f"`{name}` must be a function; got {short_repr(value)}. Write hn.Function(f, laplacian=g).")
 
     def __call__(self, *args: Any) -> Float[Array, ""]:
         return jnp.asarray(self.function(*args), jnp.result_type(float))
@@ -58,11 +58,11 @@ class Function(eqx.Module):
 
 
 def checked(
-    name: str, value: Any, wanted: Sequence[str], dim: int, notes: Notes, shapes: tuple[tuple[int, ...], ...] = ((),)
+    name: str, value: Any, wanted: Sequence[str], dim: int, notes: WarningLog, shapes: tuple[tuple[int, ...], ...] = ((),)
 ) -> Function:
     """`value` as a Function of the arguments `wanted` ("x" or "t", "x") that JAX can trace to one real number, or to an array of one of `shapes`."""
     if not callable(value):
-        raise InputError(f"`{name}` must be a function of ({', '.join(wanted)}); got {describe(value)}. {_example(wanted)}")
+        raise InputError(f"`{name}` must be a function of ({', '.join(wanted)}); got {short_repr(value)}. {_example(wanted)}")
     function = value if isinstance(value, Function) else Function(value)
     _check_arity(name, function, wanted)
     args = tuple(jax.ShapeDtypeStruct((dim,) if a in ("x", "du") else (), jnp.float64) for a in wanted)
@@ -90,7 +90,11 @@ def _check_arity(name: str, function: Function, wanted: Sequence[str]) -> None:
 
 
 def _check_trace(
-    name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStruct, ...], notes: Notes, shapes: tuple[tuple[int, ...], ...]
+    name: str,
+    f: Callable[..., Any],
+    args: tuple[jax.ShapeDtypeStruct, ...],
+    notes: WarningLog,
+    shapes: tuple[tuple[int, ...], ...],
 ) -> None:
     dim = next(a.shape[0] for a in args if a.shape)
     try:
@@ -151,7 +155,7 @@ def _check_trace(
     low = low_precision_constants(f, closed)
     if low:
         notes.warn(f"`{name}` captures constants of low precision: {', '.join(low)}. They are {LOW}")
-    elif is_low(dtype):
+    elif is_low_precision(dtype):
         notes.warn(f"`{name}` returns {dtype}: something inside it casts. The answer cannot be better than that.")
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from heatnets._core.errors import InputError
 from heatnets.pde.function import Function, jumps, many, probe
-from heatnets.pde.transforms import Frame
+from heatnets.pde.transforms import TransformChain
 
 _FLOW_STEPS = (
     4,
@@ -29,28 +29,28 @@ Scalar = Float[Array, ""]
 Vector = Float[Array, "dim"]
 
 
-class Tangent(NamedTuple):
+class SourceLinearization(NamedTuple):
     """A source at a value and a slope: f, ∂f/∂u, ∂f/∂∇u."""
 
     force: Any
-    by_value: Any
-    by_slope: Any
+    d_u: Any
+    d_grad: Any
 
 
-class Nonlinear(eqx.Module):
+class SemilinearSource(eqx.Module):
     """(s, y, v, ∇v) ↦ f(t, x, u, ∇u) / (a ds/dt), what drives v."""
 
     function: Function
-    frame: Frame
+    frame: TransformChain
     slopes: bool = eqx.field(static=True)  # whether f depends on ∇u
 
     def __call__(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> Scalar:
-        t, x = self.frame.outward(jnp.asarray(s), y)
-        a = self.frame.amplitude(t)
+        t, x = self.frame.from_canonical(jnp.asarray(s), y)
+        a = self.frame.value_scale(t)
         given = (t, x, a * v, a * self.frame.slope(t, x) * dv) if self.slopes else (t, x, a * v)
         return self.function(*given) / (a * self.frame.rate(t))
 
-    def everywhere_alike(self, dim: int) -> bool:
+    def is_x_independent(self, dim: int) -> bool:
         """Whether f depends on t and u alone."""
         if self.slopes:
             return False
@@ -60,20 +60,20 @@ class Nonlinear(eqx.Module):
         return all(x is not v for e in jaxpr.eqns for v in e.invars) and x not in jaxpr.outvars
 
     def flow_steps(self, dim: int) -> int:
-        return _FLOW_STEPS[0 if self.everywhere_alike(dim) else 1]
+        return _FLOW_STEPS[0 if self.is_x_independent(dim) else 1]
 
-    def tangent(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> Tangent:
+    def tangent(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> SourceLinearization:
         if not self.slopes:
-            force, by_value = jax.jvp(lambda v: self(s, y, v, dv), (v,), (jnp.ones_like(v),))
-            return Tangent(force, by_value, jnp.zeros_like(y))
-        force, (by_value, by_slope) = jax.value_and_grad(lambda v, dv: self(s, y, v, dv), (0, 1))(v, dv)
-        return Tangent(force, by_value, by_slope)
+            force, d_u = jax.jvp(lambda v: self(s, y, v, dv), (v,), (jnp.ones_like(v),))
+            return SourceLinearization(force, d_u, jnp.zeros_like(y))
+        force, (d_u, d_grad) = jax.value_and_grad(lambda v, dv: self(s, y, v, dv), (0, 1))(v, dv)
+        return SourceLinearization(force, d_u, d_grad)
 
 
 _NODES = 9
 
 
-class Polynomial(eqx.Module):
+class ChebyshevSource(eqx.Module):
     """(t, x, u) ↦ the polynomial in u that is f at the points of Chebyshev between two values; f without ∇u."""
 
     function: Function
@@ -92,10 +92,10 @@ class Polynomial(eqx.Module):
         return total
 
 
-class Reacted(eqx.Module):
+class ReactionFlow(eqx.Module):
     """(s, y) ↦ Ψ_s(u0(y))."""
 
-    nonlinear: Nonlinear
+    nonlinear: SemilinearSource
     initial: Function
     steps: int = eqx.field(static=True)
 
@@ -117,12 +117,12 @@ class Reacted(eqx.Module):
         return v
 
 
-class Guessed(eqx.Module):
+class FrozenSource(eqx.Module):
     """(s, y) ↦ f(s, y, Ψ_s(u0(y))); without a flow f(s, y, u0(y), ∇u0(y))."""
 
-    nonlinear: Nonlinear
+    nonlinear: SemilinearSource
     initial: Function
-    flow: Reacted | None
+    flow: ReactionFlow | None
 
     def __call__(self, s: Scalar, y: Vector) -> Scalar:
         slope = jax.grad(self.initial)(y) if self.nonlinear.slopes else jnp.zeros_like(y)
@@ -136,7 +136,7 @@ class Guessed(eqx.Module):
 _RESOLVED = 1e-2  # relative: what twice as many steps of a source's flow may change
 
 
-class Examined(NamedTuple):
+class SourceInfo(NamedTuple):
     """What is known of a source: values of u between which it was looked at; whether it has kinks in u; whether what it alone makes of u0 can be computed."""
 
     span: tuple[float, float]
@@ -145,7 +145,7 @@ class Examined(NamedTuple):
 
 
 def examine(
-    nonlinear: Nonlinear,
+    nonlinear: SemilinearSource,
     initial: Function,
     u0: Function,
     horizon: float,
@@ -153,13 +153,13 @@ def examine(
     paths: tuple[np.ndarray, np.ndarray, np.ndarray],
     values: np.ndarray,
     rng: np.random.Generator,
-) -> Examined:
+) -> SourceInfo:
     """Refuse a source that is not finite near u0, or jumps as u changes.
 
     `points` are the user's (t, x) where `initial` has the `values`; `paths` are plain times with the places where paths begin and end, and `u0` is the plain initial condition.
     """
     f, (t, x) = nonlinear.function, points
-    begun = Function(_Begun(f, initial, nonlinear.slopes))
+    begun = Function(_AtInitial(f, initial, nonlinear.slopes))
     force = probe("source", begun, (t, x), "at u = u0, in the region and along the paths that leave it")
     wide = np.ptp(values) + np.max(np.abs(values)) + horizon * np.max(np.abs(force))
     span = float(np.min(values) - wide), float(np.max(values) + wide)
@@ -177,22 +177,22 @@ def examine(
             "`source` jumps as u changes: where the solution crosses the jump the equation has no tangent, and nothing could be said of an answer. Smooth it over a width that you choose, "
             "for example 0.5 * (1 + jnp.tanh((u - level) / width)) in place of a step."
         )
-    return Examined(span, jumping(Function(_ByValue(f))), nonlinear.slopes or _flows(nonlinear, u0, *paths, rng))
+    return SourceInfo(span, jumping(Function(_DerivativeInU(f))), nonlinear.slopes or _flows(nonlinear, u0, *paths, rng))
 
 
 def _flows(
-    nonlinear: Nonlinear, u0: Function, s: np.ndarray, near: np.ndarray, far: np.ndarray, rng: np.random.Generator
+    nonlinear: SemilinearSource, u0: Function, s: np.ndarray, near: np.ndarray, far: np.ndarray, rng: np.random.Generator
 ) -> bool:
     """Whether the flow is finite, and twice as many steps change little."""
     centre = np.mean(near, axis=0)
     places = np.concatenate([far, near, centre + rng.random((len(near), 1)) * (near - centre)])  # as rows are placed
     steps = nonlinear.flow_steps(near.shape[1])
-    few, more = (many(Function(Reacted(nonlinear, u0, k * steps)), np.tile(s, 3), places) for k in (1, 2))
+    few, more = (many(Function(ReactionFlow(nonlinear, u0, k * steps)), np.tile(s, 3), places) for k in (1, 2))
     size = np.max(np.abs(more))
     return bool(np.isfinite(size) and np.max(np.abs(few - more)) <= _RESOLVED * size)
 
 
-class _ByValue(eqx.Module):
+class _DerivativeInU(eqx.Module):
     """(t, x, u, ...) ↦ ∂F/∂u."""
 
     function: Function
@@ -201,7 +201,7 @@ class _ByValue(eqx.Module):
         return jax.grad(lambda v: self.function(t, x, v, *du))(u)
 
 
-class _Begun(eqx.Module):
+class _AtInitial(eqx.Module):
     """(t, x) ↦ F(t, x, u0(x), ∇u0(x))."""
 
     function: Function

@@ -16,11 +16,11 @@ import numpy as np
 
 from heatnets._core.execution import make_context
 from heatnets._core.tiling import evaluate
-from heatnets.pde.coefficients import Coefficients
+from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.diffusion import Diffusion
 
 
-class Moved(NamedTuple):
+class PathEnd(NamedTuple):
     """Where a path is, its weight, and the sum of its increments' odd parts in the noise: for steps of mean zero, √2 ∫ S dW."""
 
     place: Any
@@ -28,7 +28,7 @@ class Moved(NamedTuple):
     push: Any
 
 
-class Walk(eqx.Module):
+class PathSimulator(eqx.Module):
     """The law of paths."""
 
     @abc.abstractmethod
@@ -40,11 +40,11 @@ class Walk(eqx.Module):
         """Noise from standard normals."""
 
     @abc.abstractmethod
-    def path(self, t: Any, x: Any, lag: Any, noise: Any) -> Moved:
+    def path(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         """One path, in JAX."""
 
     @abc.abstractmethod
-    def go(self, t: Any, x: Any, lag: Any, noise: Any) -> Moved:
+    def go(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         """Many paths, in NumPy: t and lag (...), x (..., dim)."""
 
     @abc.abstractmethod
@@ -52,14 +52,14 @@ class Walk(eqx.Module):
         """Gradients in x: of a function of place and weight with the derivatives `slope` (..., dim) and `by_weight` (...)."""
 
     @abc.abstractmethod
-    def curve(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> tuple[Moved, Moved, Moved]:
+    def curve(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> tuple[PathEnd, PathEnd, PathEnd]:
         """Paths from x, and their first and second derivatives along curves x + εw + ½ε²c."""
 
-    def over(self, parts: int) -> Walk:
+    def over(self, parts: int) -> PathSimulator:
         """For a path in so many pieces: the walk of each."""
         return self
 
-    def levels(self, noise: Any) -> list[tuple[float, Walk, Any]]:
+    def levels(self, noise: Any) -> list[tuple[float, PathSimulator, Any]]:
         """Walks whose results, each times its factor, add up to what is free of the steps' first-order bias: (factor, walk, noise), the finest first.
 
         Where there are steps: those, half and a quarter as many; the last only tells whether halving them doubles what they do, as first order should.
@@ -71,7 +71,7 @@ class Walk(eqx.Module):
         return self.shape(rng.standard_normal((*shape, *self.normals(dim))))
 
 
-class Straight(Walk):
+class ExactPaths(PathSimulator):
     """Constant coefficients: x + √(2 lag) Sξ, exactly; noise is Sξ."""
 
     scatter: Diffusion
@@ -82,25 +82,25 @@ class Straight(Walk):
     def shape(self, normal: Any) -> Any:
         return self.scatter.shape(normal)
 
-    def path(self, t: Any, x: Any, lag: Any, noise: Any) -> Moved:
+    def path(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         push = jnp.sqrt(2 * lag) * noise
-        return Moved(x + push, 1.0, push)
+        return PathEnd(x + push, 1.0, push)
 
-    def go(self, t: Any, x: Any, lag: Any, noise: Any) -> Moved:
+    def go(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         push = np.sqrt(2 * np.asarray(lag))[..., None] * noise
-        return Moved(x + push, 1.0, push)
+        return PathEnd(x + push, 1.0, push)
 
     def pull(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
         return slope
 
-    def curve(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> tuple[Moved, Moved, Moved]:
-        return self.go(t, x, lag, noise), Moved(w, 0.0, None), Moved(c, 0.0, None)
+    def curve(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> tuple[PathEnd, PathEnd, PathEnd]:
+        return self.go(t, x, lag, noise), PathEnd(w, 0.0, None), PathEnd(c, 0.0, None)
 
 
-class Stepped(Walk):
+class EulerPaths(PathSimulator):
     """Coefficients that vary: `steps` equal steps, Euler's or the user's own; noise is standard normal, (steps, dim)."""
 
-    coefficients: Coefficients
+    coefficients: CoefficientField
     steps: int = eqx.field(static=True)
 
     def normals(self, dim: int) -> tuple[int, ...]:
@@ -109,9 +109,9 @@ class Stepped(Walk):
     def shape(self, normal: Any) -> Any:
         return normal
 
-    def path(self, t: Any, x: Any, lag: Any, noise: Any) -> Moved:
+    def path(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         frame = self.coefficients.frame
-        begin, end = frame.clock_back(jnp.asarray(t)), frame.clock_back(jnp.asarray(t - lag))
+        begin, end = frame.inverse_time(jnp.asarray(t)), frame.inverse_time(jnp.asarray(t - lag))
         h = (end - begin) / self.steps  # equal steps of the user's time
 
         def step(state: tuple[Any, Any, Any], k: Any, normal: Any) -> tuple[Any, Any, Any]:
@@ -125,15 +125,15 @@ class Stepped(Walk):
                 state = step(state, k, noise[k])
         else:
             state, _ = jax.lax.scan(lambda s, kn: (step(s, *kn), None), state, (jnp.arange(self.steps), noise))
-        return Moved(state[0], jnp.exp(state[1]), state[2])
+        return PathEnd(state[0], jnp.exp(state[1]), state[2])
 
-    def go(self, t: Any, x: Any, lag: Any, noise: Any) -> Moved:
+    def go(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         return self._many(_path, (t, lag), (x,), noise)
 
     def pull(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
         return self._many(_pull, (t, lag, by_weight), (x, slope), noise)
 
-    def curve(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> tuple[Moved, Moved, Moved]:
+    def curve(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> tuple[PathEnd, PathEnd, PathEnd]:
         return self._many(_curve, (t, lag), (x, w, c), noise)
 
     def _many(self, function: Any, numbers: tuple[Any, ...], vectors: tuple[Any, ...], noise: Any) -> Any:
@@ -145,9 +145,9 @@ class Stepped(Walk):
         found = evaluate(function, self, tuple(flat), (16 * self.steps + self.coefficients.workspace) * dim, make_context())
         return jax.tree.map(lambda a: a.reshape(*many, *a.shape[1:]), found)
 
-    def over(self, parts: int) -> Walk:
+    def over(self, parts: int) -> PathSimulator:
         # Pieces are of random length: the longest of eight is nearly half the way.
-        return self if parts <= 2 else Stepped(self.coefficients, max(4, self.steps // 2))
+        return self if parts <= 2 else EulerPaths(self.coefficients, max(4, self.steps // 2))
 
     def levels(self, noise: Any) -> list[tuple[float, Any, Any]]:
         found: list[tuple[float, Any, Any]]
@@ -155,24 +155,24 @@ class Stepped(Walk):
         for factor in factors:
             _, finer, noise = found[-1]
             pairs = (noise[..., 0::2, :] + noise[..., 1::2, :]) / np.sqrt(2.0)
-            found.append((factor, Stepped(self.coefficients, finer.steps // 2), pairs))
+            found.append((factor, EulerPaths(self.coefficients, finer.steps // 2), pairs))
         return found
 
 
 _UNROLLED = 4  # steps written out, which forward Laplacians can follow; more are a loop
 
 
-def _path(walk: Stepped, t: Any, lag: Any, x: Any, noise: Any) -> Moved:
+def _path(walk: EulerPaths, t: Any, lag: Any, x: Any, noise: Any) -> PathEnd:
     return walk.path(t, x, lag, noise)
 
 
-def _pull(walk: Stepped, t: Any, lag: Any, by_weight: Any, x: Any, slope: Any, noise: Any) -> Any:
+def _pull(walk: EulerPaths, t: Any, lag: Any, by_weight: Any, x: Any, slope: Any, noise: Any) -> Any:
     moved, back = jax.vjp(lambda y: walk.path(t, y, lag, noise), x)
-    return back(Moved(slope, by_weight, jnp.zeros_like(moved.push)))[0]
+    return back(PathEnd(slope, by_weight, jnp.zeros_like(moved.push)))[0]
 
 
-def _curve(walk: Stepped, t: Any, lag: Any, x: Any, w: Any, c: Any, noise: Any) -> tuple[Moved, Moved, Moved]:
-    def along(e: Any) -> Moved:
+def _curve(walk: EulerPaths, t: Any, lag: Any, x: Any, w: Any, c: Any, noise: Any) -> tuple[PathEnd, PathEnd, PathEnd]:
+    def along(e: Any) -> PathEnd:
         return walk.path(t, x + e * w + 0.5 * e**2 * c, lag, noise)
 
     zero, one = jnp.zeros(()), jnp.ones(())

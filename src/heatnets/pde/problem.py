@@ -11,17 +11,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, Notes, choice, count, describe, numeric, positive
-from heatnets._core.precision import LOW, in_double, is_rounded
+from heatnets._core.errors import InputError, WarningLog, choice, count, numeric, positive, short_repr
+from heatnets._core.precision import LOW, is_rounded, with_x64
 from heatnets.pde import coefficients
-from heatnets.pde.coefficients import Coefficients, varies
+from heatnets.pde.coefficients import CoefficientField, varies
 from heatnets.pde.diffusion import Diffusion, Factor, LowRank
 from heatnets.pde.function import Function, checked, probe
-from heatnets.pde.nonlinearity import Guessed, Nonlinear, Polynomial, Reacted, examine
-from heatnets.pde.paths import Stepped, Straight, Walk
-from heatnets.pde.processes import Brownian, Process, Varying
+from heatnets.pde.nonlinearity import ChebyshevSource, FrozenSource, ReactionFlow, SemilinearSource, examine
+from heatnets.pde.paths import EulerPaths, ExactPaths, PathSimulator
+from heatnets.pde.processes import Brownian, Process, VariableCoefficients
 from heatnets.pde.regions import Box, Region
-from heatnets.pde.transforms import Backward, Frame, Framed, Growing, force, start
+from heatnets.pde.transforms import ExponentialFactor, TimeReversal, TransformChain, TransformedRegion, force, start
 
 _MOST_GROWTH = 100.0  # of |c| T
 _STIFF = 2.0  # how much further paths may go with half as many steps
@@ -66,7 +66,7 @@ class Problem:
     initial: Function  # u0, or the terminal condition
     given: str  # which of the two, by the name of its argument
     source: Function | None  # F(t, x); of `plain`, where F depends on u, with a guess in its place
-    nonlinear: Nonlinear | None  # F, where it depends on u
+    nonlinear: SemilinearSource | None  # F, where it depends on u
     reacted: Function | None  # of `plain`, there: what F alone makes of u0
     flows: bool  # whether that can be computed: F is not stiff, and u0 does not blow up
     span: tuple[float, float]  # of values of u that are looked at, there
@@ -77,16 +77,16 @@ class Problem:
     exact: Function | None
     process: Process
     reaction: Any  # a number, or a function as given
-    varying: Coefficients | None  # of `plain`, where some coefficient is a function
+    varying: CoefficientField | None  # of `plain`, where some coefficient is a function
     steps: int  # of the paths that judge, there
-    steps_said: bool  # by the user
+    steps_given: bool  # by the user
     backward: bool  # a terminal-value problem
-    frame: Frame  # from the user's times, places and values to those of `plain`
+    frame: TransformChain  # from the user's times, places and values to those of `plain`
     scatter: Diffusion  # A of `plain`
     warnings: tuple[str, ...]
     origin: Mapping[str, Any] | None  # the text or the name it can be made from again, where there is one
 
-    @in_double
+    @with_x64
     def __init__(
         self,
         dim: int,
@@ -105,7 +105,7 @@ class Problem:
         step: Callable[..., Any] | None = None,
         steps: int | None = None,
     ) -> None:
-        notes = Notes()
+        notes = WarningLog()
         self.dim = count("dim", dim, 1, "It is the number of space coordinates.")
         self.horizon = positive("horizon", horizon, "It is the final time T.")
         self.backward = terminal is not None
@@ -114,7 +114,7 @@ class Problem:
             raise InputError(f"a problem needs `initial` (u at t = 0) or `terminal` (u at t = horizon); got {came}.")
         if process is not None and not isinstance(process, Process):
             raise InputError(
-                f"`process` must be hn.GeometricBrownian(...) or hn.OrnsteinUhlenbeck(...); got {describe(process)}. "
+                f"`process` must be hn.GeometricBrownian(...) or hn.OrnsteinUhlenbeck(...); got {short_repr(process)}. "
                 "Constant coefficients are given as `diffusion` and `drift`."
             )
         if process is not None and (diffusion is not None or drift is not None):
@@ -123,17 +123,22 @@ class Problem:
             )
         self.diffusion = 1.0 if diffusion is None and process is None else diffusion
         stepping = varies(diffusion) or varies(drift) or step is not None
-        self.process = process or (Varying if stepping else Brownian)(self.diffusion, drift)
+        self.process = process or (VariableCoefficients if stepping else Brownian)(self.diffusion, drift)
         if process is not None and step is not None:
             raise InputError("`step` belongs to `diffusion` and `drift`: a process has an exact step of its own. Leave one out.")
         self.reaction = reaction if callable(reaction) else _reaction(reaction)
         scatter, changes = (None, ()) if stepping else self.process.law(self.dim)
         growing = not callable(self.reaction) and self.reaction != 0
-        before = (*((Backward(self.horizon),) if self.backward else ()), *((Growing(self.reaction),) if growing else ()))
-        self.frame = Frame((*before, *changes))
+        before = (
+            *((TimeReversal(self.horizon),) if self.backward else ()),
+            *((ExponentialFactor(self.reaction),) if growing else ()),
+        )
+        self.frame = TransformChain((*before, *changes))
         self.region = Box(-1.0, 1.0) if region is None else region
         if not isinstance(self.region, Region):
-            raise InputError(f"`region` must be hn.Box, hn.Point or hn.Normal; got {describe(region)}. Write hn.Box(-1.0, 1.0).")
+            raise InputError(
+                f"`region` must be hn.Box, hn.Point or hn.Normal; got {short_repr(region)}. Write hn.Box(-1.0, 1.0)."
+            )
         self.check_region(self.region, "region")
         if growing and abs(self.reaction) * self.horizon > _MOST_GROWTH:
             raise InputError(
@@ -143,7 +148,7 @@ class Problem:
             raise InputError(words)
         if words := self.process.doubt():
             notes.warn(words)
-        self.steps_said = steps is not None
+        self.steps_given = steps is not None
         self.steps = count("steps", 16 if steps is None else steps, 8, "It is the number of steps of a path.")
         if self.steps % 4:
             raise InputError(
@@ -162,12 +167,12 @@ class Problem:
         self.initial = checked(self.given, terminal if self.backward else initial, ("x",), self.dim, notes)
         wanted = _arguments(source)
         given = None if source is None else checked("source", source, wanted, self.dim, notes)
-        self.nonlinear = None if given is None or len(wanted) == 2 else Nonlinear(given, self.frame, len(wanted) == 4)
+        self.nonlinear = None if given is None or len(wanted) == 2 else SemilinearSource(given, self.frame, len(wanted) == 4)
         self.source, self.reacted, self.flows = given if self.nonlinear is None else None, None, True
         self.span, self.bent = (0.0, 0.0), False
         self.exact = None if exact is None else checked("exact", exact, ("t", "x"), self.dim, notes)
-        self.starts_at_zero = self._probe(notes)
-        self.warnings, self.origin = tuple(notes.texts), None
+        self.zero_initial = self._probe(notes)
+        self.warnings, self.origin = tuple(notes.messages), None
         self._done = True
 
     @cached_property
@@ -176,14 +181,14 @@ class Problem:
         if not self.frame.changes and self.nonlinear is None:
             return self
         with_values = object.__new__(Problem)
-        s, _ = self.frame.inward(np.asarray(0.0 if self.backward else self.horizon), np.ones(self.dim))
+        s, _ = self.frame.to_canonical(np.asarray(0.0 if self.backward else self.horizon), np.ones(self.dim))
         fields: dict[str, Any] = {
             "dim": self.dim, "horizon": float(s), "initial": start(self.initial, self.frame),
-            "source": None if self.source is None else force(self.source, self.frame), "nonlinear": self.nonlinear, "reacted": None, "flows": self.flows, "span": self.span, "bent": self.bent, "steps_said": self.steps_said,
+            "source": None if self.source is None else force(self.source, self.frame), "nonlinear": self.nonlinear, "reacted": None, "flows": self.flows, "span": self.span, "bent": self.bent, "steps_said": self.steps_given,
             "diffusion": self.scatter,
             "region": self.framed(self.region), "given": self.given, "exact": None, "process": Brownian(self.scatter), "reaction": 0.0, "backward": False,
             "varying": self.varying, "steps": self.steps,
-            "frame": Frame(), "scatter": self.scatter, "starts_at_zero": self.starts_at_zero, "warnings": self.warnings, "origin": None,
+            "frame": TransformChain(), "scatter": self.scatter, "starts_at_zero": self.zero_initial, "warnings": self.warnings, "origin": None,
             "_outside": self.frame, "_done": True,
         }  # fmt: skip
         with_values.__dict__.update(fields)
@@ -194,21 +199,23 @@ class Problem:
         """Whether there is a source of any kind."""
         return self.source is not None or self.nonlinear is not None
 
-    def guessed(self, by: Nonlinear) -> Problem:
+    def guessed(self, by: SemilinearSource) -> Problem:
         """The same plain problem with what features are made of where the source depends on u: a guess, by the source itself or by a stand-in."""
         assert self.nonlinear is not None
         flow = (
-            Reacted(by, self.initial, self.nonlinear.flow_steps(self.dim)) if self.flows and not self.nonlinear.slopes else None
+            ReactionFlow(by, self.initial, self.nonlinear.flow_steps(self.dim))
+            if self.flows and not self.nonlinear.slopes
+            else None
         )
-        return self.but(reacted=flow and Function(flow), source=Function(Guessed(by, self.initial, flow)))
+        return self.but(reacted=flow and Function(flow), source=Function(FrozenSource(by, self.initial, flow)))
 
-    def guessed_smoothly(self) -> Problem:
+    def with_smoothed_guess(self) -> Problem:
         """The same where the source has kinks in u: those would be the guess's, too, while the solution has none."""
         assert self.nonlinear is not None
         if self.nonlinear.slopes:
             return self.but(source=None, reacted=None, smoothly=True)
-        smooth = Function(Polynomial(self.nonlinear.function, *map(np.asarray, self.span)))
-        return self.guessed(Nonlinear(smooth, self.nonlinear.frame, False)).but(smoothly=True)
+        smooth = Function(ChebyshevSource(self.nonlinear.function, *map(np.asarray, self.span)))
+        return self.guessed(SemilinearSource(smooth, self.nonlinear.frame, False)).but(smoothly=True)
 
     def but(self, **fields: Any) -> Problem:
         """The same problem with other parts, unchecked."""
@@ -218,14 +225,14 @@ class Problem:
         return other
 
     @cached_property
-    def walk(self) -> Walk:
+    def walk(self) -> PathSimulator:
         """How paths of the plain problem move, as its judges follow them."""
-        return Straight(self.scatter) if self.varying is None else Stepped(self.varying, self.steps)
+        return ExactPaths(self.scatter) if self.varying is None else EulerPaths(self.varying, self.steps)
 
     @cached_property
-    def feature_walk(self) -> Walk:
+    def feature_paths(self) -> PathSimulator:
         """How the paths of its features move."""
-        return Straight(self.scatter) if self.varying is None else Stepped(self.varying, FEATURE_STEPS)
+        return ExactPaths(self.scatter) if self.varying is None else EulerPaths(self.varying, FEATURE_STEPS)
 
     def _middle(self) -> Diffusion:
         """A in the middle of the region and of the time: the scale of paths where it varies."""
@@ -244,19 +251,19 @@ class Problem:
 
     def framed(self, region: Region) -> Region:
         """A region of the user's as `plain` sees it."""
-        return Framed(region, self.frame, self.horizon, self.backward) if self.frame.changes else region
+        return TransformedRegion(region, self.frame, self.horizon, self.backward) if self.frame.changes else region
 
-    def amplitude(self, s: np.ndarray) -> np.ndarray:
+    def value_scale(self, s: np.ndarray) -> np.ndarray:
         """What a plain problem's values are multiplied by at its time s, to give the user's; 1 where they are the user's."""
-        outside: Frame | None = self.__dict__.get("_outside")
-        return np.ones_like(s) if outside is None else outside.amplitude(outside.clock_back(s))
+        outside: TransformChain | None = self.__dict__.get("_outside")
+        return np.ones_like(s) if outside is None else outside.value_scale(outside.inverse_time(s))
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self.__dict__.get("_done", False):
             raise AttributeError(f"a Problem does not change: make a new one with another `{name}`.")
         super().__setattr__(name, value)
 
-    def _probe(self, notes: Notes) -> bool:
+    def _probe(self, notes: WarningLog) -> bool:
         """Refuse functions that are not finite where paths lead; return whether u0 is zero at every probe point."""
         rng = streams.generator(0, "probe")
         n = max(32, min(256, _PROBE_COORDINATES // self.dim))
@@ -264,11 +271,11 @@ class Problem:
         fraction = rng.random(n)
         noise = self.walk.draw(rng, (n,), self.dim)
         t = self.horizon * (1 - fraction if self.backward else fraction)
-        s, y = self.frame.inward(np.full(n, 0.0 if self.backward else self.horizon), x)
+        s, y = self.frame.to_canonical(np.full(n, 0.0 if self.backward else self.horizon), x)
         far = self.walk.go(s, y, s, noise).place
         if self.varying is not None:
             self._check_varying(notes, s, y, far, fraction, noise)
-        ends = self.frame.outward(np.zeros(n), far)[1]
+        ends = self.frame.from_canonical(np.zeros(n), far)[1]
         paths = np.concatenate([x, ends])
         times = np.concatenate([t, t])
         initial = probe(self.given, self.initial, (paths,), "in the region and along the paths that leave it")
@@ -291,7 +298,7 @@ class Problem:
         return not np.any(initial)
 
     def _check_varying(
-        self, notes: Notes, s: np.ndarray, y: np.ndarray, far: np.ndarray, fraction: np.ndarray, noise: np.ndarray
+        self, notes: WarningLog, s: np.ndarray, y: np.ndarray, far: np.ndarray, fraction: np.ndarray, noise: np.ndarray
     ) -> None:
         """Refuse coefficients that are no operator where paths lead, and processes whose paths leave for infinity, or whose steps do."""
         assert self.varying is not None
@@ -385,7 +392,7 @@ def _arguments(source: Any) -> tuple[str, ...]:
     return known[2 if came is None else len(came)]
 
 
-def _say_rounded(name: str, value: Any, notes: Notes) -> None:
+def _say_rounded(name: str, value: Any, notes: WarningLog) -> None:
     """Say so where numbers came as float32: 0.1 is then 0.100000001."""
     parts = vars(value) if isinstance(value, Process | Factor | LowRank) else {"": value}
     for part, numbers in parts.items():
@@ -399,7 +406,7 @@ def _say_rounded(name: str, value: Any, notes: Notes) -> None:
 def _reaction(value: Any) -> float:
     array = numeric("reaction", value, "It is c in c u, one number.")
     if array.ndim:
-        raise InputError(f"`reaction` must be one number, c in c u; got {describe(value)}.")
+        raise InputError(f"`reaction` must be one number, c in c u; got {short_repr(value)}.")
     return float(array)
 
 
@@ -410,7 +417,7 @@ def _floats(name: str, value: Any) -> np.ndarray:
         array = np.asarray(value, dtype=np.float64)
     except Exception as error:
         raise InputError(
-            f"`{name}` must be numbers; got {describe(value)}. Inside jax.jit or vmap call heatnets from outside, with NumPy arrays."
+            f"`{name}` must be numbers; got {short_repr(value)}. Inside jax.jit or vmap call heatnets from outside, with NumPy arrays."
         ) from error
     if not np.all(np.isfinite(array)):
         raise InputError(f"`{name}` must be finite; {int(np.sum(~np.isfinite(array)))} of {array.size} entries are not.")

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from heatnets._core.errors import InputError, describe, numeric
+from heatnets._core.errors import InputError, numeric, short_repr
 from heatnets.pde.diffusion import Diffusion, diffusion
-from heatnets.pde.transforms import Change, Logarithm, Moving, Reverting
+from heatnets.pde.transforms import DriftShift, LogTransform, OUTransform, Transform
 
 _VOLATILE = 5.0  # a volatility above which one asks whether per cent were meant
 
@@ -28,7 +28,7 @@ class Process(abc.ABC):
         return ""
 
     @abc.abstractmethod
-    def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
+    def law(self, dim: int) -> tuple[Diffusion, tuple[Transform, ...]]:
         """How it scatters, and the changes of variables in which nothing else is left of it."""
 
 
@@ -38,21 +38,21 @@ class Brownian(Process):
     def __init__(self, A: Any = 1.0, drift: Any = None) -> None:
         self.A, self.drift = A, drift
 
-    def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
+    def law(self, dim: int) -> tuple[Diffusion, tuple[Transform, ...]]:
         b = None if self.drift is None else vector("drift", self.drift, dim)
-        return diffusion(self.A, dim), () if b is None or not np.any(b) else (Moving(b),)
+        return diffusion(self.A, dim), () if b is None or not np.any(b) else (DriftShift(b),)
 
     def __repr__(self) -> str:
         return f"diffusion={_short(self.A)}" + ("" if self.drift is None else f", drift={_short(self.drift)}")
 
 
-class Varying(Process):
+class VariableCoefficients(Process):
     """Coefficients that are functions of t and x: no coordinates make it plain, and paths go in steps (coefficients.py, paths.py)."""
 
     def __init__(self, A: Any, drift: Any) -> None:
         self.A, self.drift = A, drift
 
-    def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
+    def law(self, dim: int) -> tuple[Diffusion, tuple[Transform, ...]]:
         raise NotImplementedError("its scatter is that of its coefficients at a point")
 
     def __repr__(self) -> str:
@@ -79,10 +79,10 @@ class GeometricBrownian(Process):
     def __init__(self, volatility: Any, growth: Any = 0.0, correlation: Any = None) -> None:
         self.volatility, self.growth, self.correlation = volatility, growth, correlation
 
-    def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
+    def law(self, dim: int) -> tuple[Diffusion, tuple[Transform, ...]]:
         sigma, growth = vector("volatility", self.volatility, dim), vector("growth", self.growth, dim)
         if not np.all(sigma > 0):
-            raise InputError(f"`volatility` must be > 0 in every coordinate; got {describe(self.volatility)}.")
+            raise InputError(f"`volatility` must be > 0 in every coordinate; got {short_repr(self.volatility)}.")
         half = 0.5 * sigma**2
         if self.correlation is None:
             A: Any = half if np.ptp(half) else half[0]
@@ -95,7 +95,7 @@ class GeometricBrownian(Process):
             if rho.shape != (dim, dim) or not np.allclose(np.diag(rho), 1.0):
                 found = f" and {np.diag(rho)[0]:.3g}, ... on its diagonal (a covariance?)" if rho.shape == (dim, dim) else ""
                 raise InputError(
-                    f"`correlation` must be one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal; got {describe(self.correlation)}{found}."
+                    f"`correlation` must be one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal; got {short_repr(self.correlation)}{found}."
                 )
             if not np.allclose(rho, rho.T, rtol=0.0, atol=1e-12):
                 raise InputError(
@@ -112,7 +112,7 @@ class GeometricBrownian(Process):
                     f"`correlation` must be positive definite; its smallest eigenvalue is {least:.2g}. No assets are correlated like this, or one is a mix of the others.{bound}"
                 )
             A = 0.5 * sigma[:, None] * rho * sigma
-        return diffusion(A, dim), (Logarithm(), Moving(growth - half))
+        return diffusion(A, dim), (LogTransform(), DriftShift(growth - half))
 
     def doubt(self) -> str:
         most = float(np.max(np.asarray(self.volatility, float)))
@@ -137,13 +137,13 @@ class OrnsteinUhlenbeck(Process):
     def __init__(self, rate: float, mean: Any = 0.0, diffusion: Any = 1.0) -> None:
         self.rate, self.mean, self.A = rate, mean, diffusion
 
-    def law(self, dim: int) -> tuple[Diffusion, tuple[Change, ...]]:
+    def law(self, dim: int) -> tuple[Diffusion, tuple[Transform, ...]]:
         theta = numeric("rate", self.rate, "It is θ in θ(m - x), one number for all coordinates.")
         if theta.ndim or theta == 0:
             raise InputError(
-                f"`rate` must be one finite number, not zero; got {describe(self.rate)}. For one rate per coordinate, or a matrix, give the drift as a function: drift=lambda t, x: rate * (mean - x)."
+                f"`rate` must be one finite number, not zero; got {short_repr(self.rate)}. For one rate per coordinate, or a matrix, give the drift as a function: drift=lambda t, x: rate * (mean - x)."
             )
-        return diffusion(self.A, dim), (Reverting(float(theta), vector("mean", self.mean, dim)),)
+        return diffusion(self.A, dim), (OUTransform(float(theta), vector("mean", self.mean, dim)),)
 
     def complaint(self, horizon: float, source: bool) -> str:
         reach, most = abs(float(self.rate)) * horizon, 1.0 if source else 15.0
@@ -166,9 +166,9 @@ def vector(name: str, value: Any, dim: int) -> np.ndarray:
         )
     array = numeric(name, value, f"It is one number, or one for each of {dim} coordinates.")
     if array.shape not in ((), (dim,)):
-        raise InputError(f"`{name}` must be one finite number, or one for each of {dim} coordinates; got {describe(value)}.")
+        raise InputError(f"`{name}` must be one finite number, or one for each of {dim} coordinates; got {short_repr(value)}.")
     return np.broadcast_to(array, (dim,)).copy()
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if np.ndim(value) == 0 and not hasattr(value, "S") and not hasattr(value, "U") else describe(value)
+    return f"{value:g}" if np.ndim(value) == 0 and not hasattr(value, "S") and not hasattr(value, "U") else short_repr(value)

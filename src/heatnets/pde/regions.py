@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from heatnets._core.errors import InputError, describe
+from heatnets._core.errors import InputError, short_repr
 
 
 class Region(abc.ABC):
@@ -59,7 +59,7 @@ class Box(Region):
             raise InputError(f"`Box` needs bounds of one length; got {low.shape} and {high.shape}.")
         if not np.all(low < high):
             raise InputError(
-                f"`Box` needs low < high in every coordinate; got low {describe(self.low)}, high {describe(self.high)}."
+                f"`Box` needs low < high in every coordinate; got low {short_repr(self.low)}, high {short_repr(self.high)}."
             )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
@@ -126,7 +126,7 @@ class Normal(Region):
         object.__setattr__(self, "std", _numbers("Normal", "std", self.std))
         if not np.all(self.std > 0):
             raise InputError(
-                f"`Normal` needs std > 0 in every coordinate; got {describe(self.std)}. For a single point use hn.Point."
+                f"`Normal` needs std > 0 in every coordinate; got {short_repr(self.std)}. For a single point use hn.Point."
             )
 
     def check(self, dim: int, name: str) -> None:
@@ -152,7 +152,7 @@ def _numbers(region: str, name: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError):
         array = np.asarray(np.nan)
     if array.ndim > 1 or array.size == 0 or not np.all(np.isfinite(array)):
-        raise InputError(f"`{region}` needs a finite number or one per coordinate for {name}; got {describe(value)}.")
+        raise InputError(f"`{region}` needs a finite number or one per coordinate for {name}; got {short_repr(value)}.")
     return array
 
 

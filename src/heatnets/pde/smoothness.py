@@ -18,7 +18,7 @@ from jaxtyping import Array
 from heatnets._core import streams
 from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import evaluate
-from heatnets.pde.coefficients import Coefficients
+from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.function import Function
 from heatnets.pde.problem import Problem
 
@@ -59,7 +59,7 @@ def kinks(
 class _Mixed(eqx.Module):
     """A random combination of the entries of a coefficient: one with a kink has one."""
 
-    coefficients: Coefficients
+    coefficients: CoefficientField
     name: str = eqx.field(static=True)
 
     def __call__(self, t: Array, x: Array) -> Array:

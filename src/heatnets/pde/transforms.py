@@ -23,14 +23,14 @@ def _maths(value: Any) -> Any:
     return jnp if isinstance(value, jax.Array) else np
 
 
-class Change(eqx.Module):
+class Transform(eqx.Module):
     """One change of variables, elementwise in x: from (t, x) to (clock(t), place(t, x)), values divided by `amplitude`. Arrays (n,) and (n, dim), or one point."""
 
-    def clock(self, t: Any) -> Any:
+    def time(self, t: Any) -> Any:
         """The new time."""
         return t
 
-    def unclock(self, s: Any) -> Any:
+    def inverse_time(self, s: Any) -> Any:
         return s
 
     def rate(self, t: Any) -> Any:
@@ -56,7 +56,7 @@ class Change(eqx.Module):
         """How large the numbers are that y is summed from: its rounding goes with them."""
         return np.abs(x)
 
-    def amplitude(self, t: Any) -> Any:
+    def value_scale(self, t: Any) -> Any:
         """a(t)."""
         return _maths(t).ones_like(t)
 
@@ -66,28 +66,28 @@ class Change(eqx.Module):
         return lambda t: self.slope(t, None)[..., 0]
 
 
-class Backward(Change):
+class TimeReversal(Transform):
     """Time to maturity: s = T - t."""
 
     horizon: float
 
-    def clock(self, t: Any) -> Any:
+    def time(self, t: Any) -> Any:
         return self.horizon - t
 
-    def unclock(self, s: Any) -> Any:
+    def inverse_time(self, s: Any) -> Any:
         return self.horizon - s
 
 
-class Growing(Change):
+class ExponentialFactor(Transform):
     """The reaction c u: values carry e^{ct}."""
 
     rate_of_growth: Any
 
-    def amplitude(self, t: Any) -> Any:
+    def value_scale(self, t: Any) -> Any:
         return _maths(t).exp(self.rate_of_growth * t)
 
 
-class Moving(Change):
+class DriftShift(Transform):
     """The drift b·∇u: y = x + b t."""
 
     drift: Any
@@ -102,7 +102,7 @@ class Moving(Change):
         return np.abs(x) + np.abs(self.drift * t[..., None])
 
 
-class Logarithm(Change):
+class LogTransform(Transform):
     """y = log x, for positive coordinates."""
 
     def place(self, t: Any, x: Any) -> Any:
@@ -125,16 +125,16 @@ class Logarithm(Change):
         return None
 
 
-class Reverting(Change):
+class OUTransform(Transform):
     """The drift θ(m - x)·∇u: y = m + e^{-θt}(x - m), and the clock s = (1 - e^{-2θt})/(2θ) at which paths scatter."""
 
     theta: float
     mean: Any
 
-    def clock(self, t: Any) -> Any:
+    def time(self, t: Any) -> Any:
         return -_maths(t).expm1(-2 * self.theta * t) / (2 * self.theta)
 
-    def unclock(self, s: Any) -> Any:
+    def inverse_time(self, s: Any) -> Any:
         return -_maths(s).log1p(-2 * self.theta * s) / (2 * self.theta)
 
     def rate(self, t: Any) -> Any:
@@ -153,32 +153,32 @@ class Reverting(Change):
         return np.abs(self.mean) + self.slope(t, x) * (np.abs(x) + np.abs(self.mean)) * (1 + np.abs(self.theta * t))[..., None]
 
 
-class Frame(eqx.Module):
+class TransformChain(eqx.Module):
     """Changes one after the other: from the user's (t, x) to the plain (s, y) and back."""
 
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Transform, ...] = ()
 
-    def inward(self, t: Any, x: Any) -> tuple[Any, Any]:
+    def to_canonical(self, t: Any, x: Any) -> tuple[Any, Any]:
         for change in self.changes:
-            t, x = change.clock(t), change.place(t, x)
+            t, x = change.time(t), change.place(t, x)
         return t, x
 
-    def outward(self, s: Any, y: Any) -> tuple[Any, Any]:
+    def from_canonical(self, s: Any, y: Any) -> tuple[Any, Any]:
         for change in reversed(self.changes):
-            s = change.unclock(s)
+            s = change.inverse_time(s)
             y = change.unplace(s, y)
         return s, y
 
-    def clock(self, t: Any) -> Any:
+    def time(self, t: Any) -> Any:
         """The plain time of one of the user's."""
         for change in self.changes:
-            t = change.clock(t)
+            t = change.time(t)
         return t
 
-    def clock_back(self, s: Any) -> Any:
+    def inverse_time(self, s: Any) -> Any:
         """The user's time of a plain one."""
         for change in reversed(self.changes):
-            s = change.unclock(s)
+            s = change.inverse_time(s)
         return s
 
     def _times(self, t: Any) -> list[Any]:
@@ -186,13 +186,13 @@ class Frame(eqx.Module):
         found = []
         for change in self.changes:
             found.append(t)
-            t = change.clock(t)
+            t = change.time(t)
         return found
 
-    def amplitude(self, t: Any) -> Any:
+    def value_scale(self, t: Any) -> Any:
         total = _maths(t).ones_like(t)
         for change, own in zip(self.changes, self._times(t), strict=True):
-            total = total * change.amplitude(own)
+            total = total * change.value_scale(own)
         return total
 
     def rate(self, t: Any) -> Any:
@@ -206,15 +206,15 @@ class Frame(eqx.Module):
         total = _maths(t).ones_like(t)[..., None]
         for change in self.changes:
             total = total * change.slope(t, x)
-            t, x = change.clock(t), change.place(t, x)
+            t, x = change.time(t), change.place(t, x)
         return total
 
-    def fuzz(self, t: Any, x: Any) -> Any:
+    def rounding_scale(self, t: Any, x: Any) -> Any:
         """The size of y's rounding, in units of eps."""
         total = np.abs(x)
         for change in self.changes:
             total = change.slope(t, x) * total + change.size(t, x)
-            t, x = change.clock(t), change.place(t, x)
+            t, x = change.time(t), change.place(t, x)
         return total
 
     def curve(self, t: Any, x: Any, direction: Any) -> tuple[Any, Any]:
@@ -223,7 +223,7 @@ class Frame(eqx.Module):
         for change in self.changes:
             slope = change.slope(t, x)
             first, second = slope * first, slope * second + change.bend(t, x) * first**2
-            t, x = change.clock(t), change.place(t, x)
+            t, x = change.time(t), change.place(t, x)
         return first, second
 
     def stretch(self, t: Any) -> Any:
@@ -240,11 +240,11 @@ class _Start(eqx.Module):
     """y ↦ u0(x) at the start."""
 
     function: Any
-    frame: Frame
+    frame: TransformChain
     power: int = eqx.field(static=True)
 
     def __call__(self, y: Float[Array, "dim"]) -> Float[Array, ""]:
-        t, x = self.frame.outward(jnp.zeros(()), y)
+        t, x = self.frame.from_canonical(jnp.zeros(()), y)
         return self.function(x) / (self.frame.stretch(t) ** self.power if self.power else 1.0)
 
 
@@ -252,33 +252,33 @@ class _Force(eqx.Module):
     """(s, y) ↦ F(t, x) / (a ds/dt), what drives v."""
 
     function: Any
-    frame: Frame
+    frame: TransformChain
     power: int = eqx.field(static=True)
 
     def __call__(self, s: Float[Array, ""], y: Float[Array, "dim"]) -> Float[Array, ""]:
-        t, x = self.frame.outward(jnp.asarray(s), y)
-        share = self.frame.amplitude(t) * self.frame.rate(t)
+        t, x = self.frame.from_canonical(jnp.asarray(s), y)
+        share = self.frame.value_scale(t) * self.frame.rate(t)
         return self.function(t, x) / (share * self.frame.stretch(t) ** self.power if self.power else share)
 
 
-def seen(function: Function, frame: Frame, kind: type, arguments: str) -> Function:
+def seen(function: Function, frame: TransformChain, kind: type, arguments: str) -> Function:
     """A function of the user's in plain coordinates, with its Laplacian where that is given and coordinates are stretched alike."""
     known = function.laplacian is not None and frame.stretch(np.zeros(())) is not None
     return Function(kind(function, frame, 0), kind(function.laplacian, frame, 2) if known else None, arguments)
 
 
-def start(function: Function, frame: Frame) -> Function:
+def start(function: Function, frame: TransformChain) -> Function:
     return seen(function, frame, _Start, "x")
 
 
-def force(function: Function, frame: Frame) -> Function:
+def force(function: Function, frame: TransformChain) -> Function:
     return seen(function, frame, _Force, "t x")
 
 
-class Framed(Region):
+class TransformedRegion(Region):
     """A region of the user's, in plain coordinates: drawn where the user sees it, then moved."""
 
-    def __init__(self, region: Region, frame: Frame, horizon: float, backward: bool) -> None:
+    def __init__(self, region: Region, frame: TransformChain, horizon: float, backward: bool) -> None:
         self.region, self.frame, self.horizon, self.backward = region, frame, horizon, backward
         self.single = region.single
 
@@ -297,4 +297,4 @@ class Framed(Region):
 
     def at(self, fraction: np.ndarray, horizon: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         gone = self.horizon * np.asarray(fraction)
-        return self.frame.inward(self.horizon - gone if self.backward else gone, x)
+        return self.frame.to_canonical(self.horizon - gone if self.backward else gone, x)

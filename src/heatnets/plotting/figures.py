@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, SymmetricalLogLocator
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, count, describe, numeric
+from heatnets._core.errors import InputError, count, numeric, short_repr
 from heatnets._core.statistics import rms
 from heatnets.certify.explain import Explanation
 from heatnets.metrics import random_points
@@ -78,7 +78,7 @@ def slices(
     times, _, single = problem.points(end_of(solution) if t is None else t, middle)
     if not single:
         raise InputError(
-            f"`t` must be one time; got {describe(t)}. Call `slices` for each, or `line` for several in one picture."
+            f"`t` must be one time; got {short_repr(t)}. Call `slices` for each, or `line` for several in one picture."
         )
     time = float(times[0])
     axes = _coordinates(coordinates, problem.dim)
@@ -270,5 +270,5 @@ def _coordinates(given: Sequence[int] | None, dim: int) -> list[int]:
         return list(range(min(dim, 2)))
     chosen = [count("coordinates", i, 0, "Coordinates are counted from 0, as in x[0].") for i in given]
     if any(i >= dim for i in chosen):
-        raise InputError(f"`coordinates` must be whole numbers below {dim}, the dimension; got {describe(list(given))}.")
+        raise InputError(f"`coordinates` must be whole numbers below {dim}, the dimension; got {short_repr(list(given))}.")
     return chosen

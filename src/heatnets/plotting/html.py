@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Group(NamedTuple):
+class ColumnGroup(NamedTuple):
     """Columns that belong together, under one head; an empty head for columns that name the row."""
 
     head: str
@@ -27,7 +27,7 @@ class Table(NamedTuple):
     """Rows of words under groups of columns; `words` for sentences and formulas, which are broken into lines where numbers are not."""
 
     caption: str
-    groups: tuple[Group, ...]
+    groups: tuple[ColumnGroup, ...]
     rows: list[list[str]]
     words: bool = False
 

@@ -174,8 +174,8 @@ def reach_of(solution: Solution) -> np.ndarray:
 def from_point(solution: Solution, rng: np.random.Generator, left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Times and places on paths from a single point, when these fractions of the time are left to where u is given."""
     problem, plain, n = solution.problem, solution.problem.plain, len(left)
-    _, y = problem.frame.inward(np.full(n, end_of(solution)), np.tile(middle_of(solution), (n, 1)))
+    _, y = problem.frame.to_canonical(np.full(n, end_of(solution)), np.tile(middle_of(solution), (n, 1)))
     s = np.full(n, plain.horizon)
     ends = plain.walk.go(s, y, (1 - left) * s, plain.walk.draw(rng, (n,), problem.dim)).place
-    t, x = problem.frame.outward(left * s, ends)
+    t, x = problem.frame.from_canonical(left * s, ends)
     return np.clip(t, 0.0, problem.horizon), x

@@ -12,7 +12,7 @@ from heatnets._core.errors import HeatnetsError
 from heatnets.certify.values import Certificate, rounded
 from heatnets.pde.function import place
 from heatnets.plotting import figures, html
-from heatnets.plotting.html import Group, Picture, Section, Table, number, seconds
+from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number, seconds
 from heatnets.plotting.line_plots import size_of
 from heatnets.solution import Solution, why_unsolved
 
@@ -51,7 +51,7 @@ def page(
     )
     told = list(dict.fromkeys([*solution.stats["warnings"], *warnings]))
     sections = [
-        Section("problem", "The problem", [], [Table("As stated", (Group("", ("what", "formula")),), [list(row) for row in stated], words=True)], []),
+        Section("problem", "The problem", [], [Table("As stated", (ColumnGroup("", ("what", "formula")),), [list(row) for row in stated], words=True)], []),
         *([Section("warnings", f"Warnings ({len(told)})", [f"{i}. {words}" for i, words in enumerate(told, 1)], [], [])] if told else []),
         _answer(solution, certificates),
         _pictures(solution),
@@ -100,8 +100,8 @@ def _answer(solution: Solution, certificates: list[tuple[float, np.ndarray, Cert
         "True values at points, each with an interval that holds it as often as its confidence says, "
         "from samples of the equation that the network's error obeys."
     )
-    values = Table("Values", (Group("", ("point", "t", "x", "network", "true value", "±", "interval")),), rows)
-    judged = Table("Whether to believe them", (Group("", ("point", "confidence", "verdict")),), verdicts, words=True)
+    values = Table("Values", (ColumnGroup("", ("point", "t", "x", "network", "true value", "±", "interval")),), rows)
+    judged = Table("Whether to believe them", (ColumnGroup("", ("point", "confidence", "verdict")),), verdicts, words=True)
     return Section("answer", "The answer", said, [values, judged], [])
 
 
@@ -142,7 +142,12 @@ def _computed(solution: Solution) -> Section:
         + ", ".join(f"{name} {installed(name)}" for name in ("jax", "numpy", "scipy")),
     }
     tables = [
-        Table("What was done", (Group("", ("what", "how")),), [[name, str(words)] for name, words in facts.items()], words=True)
+        Table(
+            "What was done",
+            (ColumnGroup("", ("what", "how")),),
+            [[name, str(words)] for name, words in facts.items()],
+            words=True,
+        )
     ]
     if s["history"]:
         columns = ("round", "features", "rows", "degree in time", "estimated error", "seconds")
@@ -157,7 +162,7 @@ def _computed(solution: Solution) -> Section:
             ]
             for i, r in enumerate(s["history"])
         ]
-        tables.append(Table("Rounds of growth", (Group("", columns),), rounds))
+        tables.append(Table("Rounds of growth", (ColumnGroup("", columns),), rounds))
     return Section("computed", "How it was computed", [], tables, [])
 
 

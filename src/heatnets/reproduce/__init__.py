@@ -17,7 +17,7 @@ from heatnets._core.errors import HeatnetsError, InputError, choice
 from heatnets.plotting import figures, html
 from heatnets.reproduce import claims, convergence, horizons, nonseparable, one_dim, semilinear, table_1, table_2, underdetermined
 from heatnets.reproduce.cells import Cell, compute
-from heatnets.reproduce.compare import Done
+from heatnets.reproduce.compare import CellResults
 
 RESULTS: dict[str, ModuleType] = {
     "one-dim": one_dim,
@@ -69,7 +69,7 @@ def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None)
                     continue
                 done.add(cell.key, cell.settings, outcome)
                 watcher.cell(cell, outcome, time.perf_counter() - start)
-            done.arrange([cell.key for cell in cells])
+            done.reorder([cell.key for cell in cells])
             made = _section(name, scale, done)
         for picture in made.pictures[:1]:
             for ending in ("png", "svg"):
@@ -82,7 +82,9 @@ def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None)
 def _section(name: str, scale: str, found: Ledger) -> html.Section:
     """The section of a result from those of its cells that have the settings of this version's plan."""
     plan = RESULTS[name].plan(scale)
-    return RESULTS[name].section(Done({c.key: cell for c in plan if (cell := found.find(c.key, c.settings)) is not None}), scale)
+    return RESULTS[name].section(
+        CellResults({c.key: cell for c in plan if (cell := found.find(c.key, c.settings)) is not None}), scale
+    )
 
 
 def sections(out: Path) -> list[html.Section]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heatnets.plotting.html import Group, Picture, Section, Table, number, times
+from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number, times
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
-from heatnets.reproduce.compare import Done, notes, settings_table
+from heatnets.reproduce.compare import CellResults, notes, settings_table
 from heatnets.reproduce.figures import DEFAULT, OURS, PUBLISHED, panels
 from heatnets.reproduce.published import CLAIM_9, CLAIM_300
 
@@ -37,7 +37,7 @@ def plan(scale: str) -> list[Cell]:
     return cells
 
 
-def section(done: Done, scale: str) -> Section:
+def section(done: CellResults, scale: str) -> Section:
     rows, bars = [], []
     for problem, d, features, seconds in CASES:
         own, default = f"paper {problem} d={d}", f"default {problem} d={d}"
@@ -67,9 +67,9 @@ def section(done: Done, scale: str) -> Section:
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8.5)
     table = Table(
         f"Building and training, T = 0.5, here with N = {ROWS[scale][0]:,} + {ROWS[scale][1]:,} rows ({done.devices()})",
-        (Group("", ("case",)), Group("the paper (A100)", ("features", "time")),
-         Group("the paper's set-up here", ("features", "L2", "building", "solving", "whole solve", "time ratio")),
-         Group("the default", ("features", "L2", "seconds", "time ratio"))),
+        (ColumnGroup("", ("case",)), ColumnGroup("the paper (A100)", ("features", "time")),
+         ColumnGroup("the paper's set-up here", ("features", "L2", "building", "solving", "whole solve", "time ratio")),
+         ColumnGroup("the default", ("features", "L2", "seconds", "time ratio"))),
         rows,
     )  # fmt: skip
     facts = {

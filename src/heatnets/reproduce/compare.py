@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from heatnets.plotting.html import Group, Table, number, times
+from heatnets.plotting.html import ColumnGroup, Table, number, times
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.published import Published
@@ -30,7 +30,7 @@ def notes(scale: str, *words: str) -> list[str]:
     return [*([QUICK] if scale == "quick" else []), *words]
 
 
-class Done(dict[str, dict[str, Any]]):
+class CellResults(dict[str, dict[str, Any]]):
     """Finished cells by key; one that is missing or failed gives None, and tables a dash."""
 
     def errors(self, key: str) -> tuple[float | None, float | None, float | None]:
@@ -58,7 +58,7 @@ def paper_columns(published: Published | None, features: str, rows: str) -> list
     return [*(number(e, 3) for e in (p.l1, p.l2, p.linf)), features, rows, f"{p.minutes:g} min"]
 
 
-def own_columns(done: Done, key: str, published: Published | None) -> list[str]:
+def own_columns(done: CellResults, key: str, published: Published | None) -> list[str]:
     """Errors, features, rows, seconds, and both ratios to the published figures, where there are any to compare with."""
     if key not in done:
         return ["–"] * 8
@@ -79,12 +79,12 @@ def own_columns(done: Done, key: str, published: Published | None) -> list[str]:
     ]
 
 
-def three_groups(done: Done) -> tuple[Group, ...]:
+def three_groups(done: CellResults) -> tuple[ColumnGroup, ...]:
     on = done.devices()
     return (
-        Group("the paper (A100)", (*ERRORS, *WORK, "time")),
-        Group(f"the paper's set-up here ({on})", (*ERRORS, *WORK, "seconds", *RATIOS)),
-        Group(f"the default ({on})", (*ERRORS, *WORK, "seconds", *RATIOS)),
+        ColumnGroup("the paper (A100)", (*ERRORS, *WORK, "time")),
+        ColumnGroup(f"the paper's set-up here ({on})", (*ERRORS, *WORK, "seconds", *RATIOS)),
+        ColumnGroup(f"the default ({on})", (*ERRORS, *WORK, "seconds", *RATIOS)),
     )
 
 
@@ -92,7 +92,7 @@ def _plus(pair: list[int]) -> str:
     return f"{pair[0]:,} + {pair[1]:,}" if pair[1] else f"{pair[0]:,}"
 
 
-def settings_table(done: Done, plan: list[Cell], facts: dict[str, str]) -> Table:
+def settings_table(done: CellResults, plan: list[Cell], facts: dict[str, str]) -> Table:
     """How a result was made: what is the same in all its cells, and with which versions."""
     rows = [[name, words] for name, words in facts.items()]
     missing = [cell.key for cell in plan if cell.key not in done]
@@ -110,7 +110,7 @@ def settings_table(done: Done, plan: list[Cell], facts: dict[str, str]) -> Table
         cell["measured"]["first_wall"] if "first_wall" in cell["measured"] else cell["measured"]["wall"] for cell in done.values()
     )
     rows.append(["the solver took", f"{spent:.0f} s in all in first runs, compilation included"])
-    return Table("Settings", (Group("", ("what", "value")),), rows)
+    return Table("Settings", (ColumnGroup("", ("what", "value")),), rows)
 
 
 def quantiles(values: Iterable[float], *levels: float) -> list[float]:

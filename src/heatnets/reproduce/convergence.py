@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from heatnets.plotting.html import Group, Picture, Section, Table, number
+from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number
 from heatnets.plotting.style import COLOURS
 from heatnets.reproduce.cells import Cell
-from heatnets.reproduce.compare import Done, notes, settings_table
+from heatnets.reproduce.compare import CellResults, notes, settings_table
 from heatnets.reproduce.figures import Line, draw, finish, panels
 
 TITLE = "Rates: direct estimators and trained networks"
@@ -51,7 +51,7 @@ def slope(sizes: Any, errors: Any) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def section(done: Done, scale: str) -> Section:
+def section(done: CellResults, scale: str) -> Section:
     figure, axes = panels(1, 1, 7.5, 4.6)
     rows, lines = [], []
 
@@ -84,7 +84,7 @@ def section(done: Done, scale: str) -> Section:
     axes[0, 0].set(xlabel="samples per point, or features", ylabel="relative L2 error")
     table = Table(
         f"Error ~ size^p, size the samples of an estimator or the features of a network ({done.devices()})",
-        (Group("", ("what",)), Group("the paper", ("p",)), Group("here", ("p", "95 % interval", "sizes", "runs", "error, smallest", "error, largest"))),
+        (ColumnGroup("", ("what",)), ColumnGroup("the paper", ("p",)), ColumnGroup("here", ("p", "95 % interval", "sizes", "runs", "error, smallest", "error, largest"))),
         rows,
     )  # fmt: skip
     facts = {

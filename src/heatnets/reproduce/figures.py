@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from heatnets.plotting.style import COLOURS
-from heatnets.reproduce.published import Said
+from heatnets.reproduce.published import TextClaim
 
 NORMS = {"l1": "relative L1 error", "l2": "relative L2 error", "linf": "relative L∞ error"}
 
@@ -32,7 +32,7 @@ def panels(rows: int, columns: int, width: float = 10.5, height: float = 3.2) ->
     return figure, figure.subplots(rows, columns, squeeze=False, sharey="row")
 
 
-def draw(ax: Any, lines: Sequence[Line], said: Sequence[Said] = ()) -> None:
+def draw(ax: Any, lines: Sequence[Line], said: Sequence[TextClaim] = ()) -> None:
     """Curves on logarithmic axes, and what the paper says of its own in hatched boxes."""
     for line in lines:
         if not len(line.x):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heatnets.plotting.html import Group, Picture, Section, Table, number
+from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
-from heatnets.reproduce.compare import Done, notes, settings_table
+from heatnets.reproduce.compare import CellResults, notes, settings_table
 from heatnets.reproduce.figures import NORMS, Line, draw, finish, panels, shades
 from heatnets.reproduce.published import HORIZONS
 
@@ -34,7 +34,7 @@ def plan(scale: str) -> list[Cell]:
     return cells
 
 
-def section(done: Done, scale: str) -> Section:
+def section(done: CellResults, scale: str) -> Section:
     times, dims = TIMES[scale], (*DIMS[scale], *FURTHER[scale])
     figure, axes = panels(2, 3)
     for row, (M, features) in enumerate(SIZES[scale].items()):
@@ -66,10 +66,10 @@ def section(done: Done, scale: str) -> Section:
             rows.append([f"{d:,}", said, *own, spent[0], *default, most, spent[1]])
         at = tuple(f"T = {T:g}" for T in times)
         groups = (
-            Group("", ("d",)),
-            Group("the paper", ("in words",)),
-            Group(f"the paper's set-up here ({done.devices()})", (*at, "seconds, at most")),
-            Group("the default", (*at, "features, at most", "seconds, at most")),
+            ColumnGroup("", ("d",)),
+            ColumnGroup("the paper", ("in words",)),
+            ColumnGroup(f"the paper's set-up here ({done.devices()})", (*at, "seconds, at most")),
+            ColumnGroup("the default", (*at, "features, at most", "seconds, at most")),
         )
         sizes = f"M = {features[0]:,} + {features[1]:,}, N = {ROWS[scale][0]:,} + {ROWS[scale][1]:,}"
         tables.append(Table(f"Example 2, relative L2 errors, {sizes}", groups, rows))

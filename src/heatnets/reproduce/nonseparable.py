@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heatnets.plotting.html import Group, Picture, Section, Table, number, times
+from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number, times
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
-from heatnets.reproduce.compare import Done, notes, settings_table
+from heatnets.reproduce.compare import CellResults, notes, settings_table
 from heatnets.reproduce.figures import NORMS, Line, draw, finish, panels, shades
 from heatnets.reproduce.published import NONSEPARABLE
 
@@ -35,7 +35,7 @@ def plan(scale: str) -> list[Cell]:
     return cells
 
 
-def section(done: Done, scale: str) -> Section:
+def section(done: CellResults, scale: str) -> Section:
     dims = (*DIMS[scale], *FURTHER[scale])
     figure, axes = panels(1, 3)
     for column, (norm, title) in enumerate(NORMS.items()):
@@ -66,8 +66,8 @@ def section(done: Done, scale: str) -> Section:
     errors = ("L1", "L2", "L∞")
     table = Table(
         f"Example 3, α = β = 1; the paper's set-up: M = {M0:,} + {M1:,}, N = {N:,} + {N_ic:,}",
-        (Group("", ("d", "T")), Group("the paper", ("in words",)), Group(f"the paper's set-up here ({done.devices()})", (*errors, "seconds")),
-         Group("the default", (*errors, "features", "rows", "seconds", "accuracy against the set-up"))),
+        (ColumnGroup("", ("d", "T")), ColumnGroup("the paper", ("in words",)), ColumnGroup(f"the paper's set-up here ({done.devices()})", (*errors, "seconds")),
+         ColumnGroup("the default", (*errors, "features", "rows", "seconds", "accuracy against the set-up"))),
         rows,
     )  # fmt: skip
     facts = {

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from heatnets.plotting.html import Group, Picture, Section, Table, number
+from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number
 from heatnets.plotting.html import seconds as duration
 from heatnets.plotting.style import COLOURS
 from heatnets.reproduce.cells import Cell, decoded
-from heatnets.reproduce.compare import Done, quantiles, settings_table
+from heatnets.reproduce.compare import CellResults, quantiles, settings_table
 
 TITLE = "The 1-D example: u = (t + e^-t) sin x"
 SEEDS = 20
@@ -41,7 +41,7 @@ def plan(scale: str) -> list[Cell]:
     return cells
 
 
-def section(done: Done, scale: str) -> Section:
+def section(done: CellResults, scale: str) -> Section:
     names = {**{k: words for k, (words, _) in VARIANTS.items()}, "default": "the default"}
     rows = []
     for name, words in names.items():
@@ -56,8 +56,8 @@ def section(done: Done, scale: str) -> Section:
                      f"{chosen['features'][0]} + {chosen['features'][1]}", f"{chosen['rows'][0]:,} + {chosen['rows'][1]:,}", duration(seconds[0])])  # fmt: skip
     table = Table(
         f"The 1-D example: relative errors on the 100 x 100 grid over seeds ({done.devices()})",
-        (Group("", ("features",)), Group("the paper", ("errors",)), Group("seeds", ("",)), Group("L2", ("best", "25 %", "median", "75 %", "worst")),
-         Group("L∞", ("median",)), Group("work", ("features, seed 0", "rows", "seconds, median"))),
+        (ColumnGroup("", ("features",)), ColumnGroup("the paper", ("errors",)), ColumnGroup("seeds", ("",)), ColumnGroup("L2", ("best", "25 %", "median", "75 %", "worst")),
+         ColumnGroup("L∞", ("median",)), ColumnGroup("work", ("features, seed 0", "rows", "seconds, median"))),
         rows,
     )  # fmt: skip
     facts = {
@@ -75,7 +75,7 @@ def section(done: Done, scale: str) -> Section:
     )  # fmt: skip
 
 
-def _maps(done: Done) -> Figure:
+def _maps(done: CellResults) -> Figure:
     """The solution by Gaussian kernels, the error maps on one scale, and the errors of all seeds."""
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     axes = figure.subplots(2, 3)

@@ -15,7 +15,7 @@ import numpy as np
 
 from heatnets._core import streams
 from heatnets._core.execution import make_context
-from heatnets._core.precision import in_double
+from heatnets._core.precision import with_x64
 from heatnets._core.tiling import compiler_options
 from heatnets.features.designs import DESIGNS
 from heatnets.features.equation import equation
@@ -26,7 +26,7 @@ from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Box
 
 
-@in_double
+@with_x64
 def measure(problem: Problem, options: dict[str, Any], seed: int) -> dict[str, Any]:
     """Seconds for the equation rows of `features` and `rows`, from `timed_rows` of them; and how far the entries are from ours."""
     M0, M1 = options["features"]

@@ -14,7 +14,7 @@ class Published(NamedTuple):
     minutes: float
 
 
-class Said(NamedTuple):
+class TextClaim(NamedTuple):
     """A statement of the text about a figure: errors between `low` and `high` for dimensions `first` to `last`."""
 
     first: int
@@ -45,20 +45,20 @@ TABLE_2 = {
 
 # The figures, in the paper's words (relative L2 unless said).
 HORIZONS = {
-    1500: [Said(5, 100, 1e-8, 1e-7, "L1, L2, L∞ of the order 1e-8 to 1e-7 up to d = 100")],
+    1500: [TextClaim(5, 100, 1e-8, 1e-7, "L1, L2, L∞ of the order 1e-8 to 1e-7 up to d = 100")],
     8000: [
-        Said(300, 300, 1e-7, 1e-7, "order 1e-7 at d = 300"),
-        Said(5, 500, 1e-8, 1e-7, "as low as 1e-8 to 1e-7 up to d = 500"),
+        TextClaim(300, 300, 1e-7, 1e-7, "order 1e-7 at d = 300"),
+        TextClaim(5, 500, 1e-8, 1e-7, "as low as 1e-8 to 1e-7 up to d = 500"),
     ],
 }
 UNDERDETERMINED = [
-    Said(50, 50, 1e-5, 1e-5, "approximately 1e-5 at d = 50"),
-    Said(100, 1000, 1e-3, 1e-3, "approximately 1e-3 at d = 100, stable up to d = 1000"),
+    TextClaim(50, 50, 1e-5, 1e-5, "approximately 1e-5 at d = 50"),
+    TextClaim(100, 1000, 1e-3, 1e-3, "approximately 1e-3 at d = 100, stable up to d = 1000"),
 ]
 NONSEPARABLE = [
-    Said(5, 1000, 5e-3, 5e-3, "never above the order 5e-3"),
-    Said(100, 300, 1e-5, 1e-5, "1e-5 at d = 100 and 300"),
-    Said(1000, 1000, 1e-4, 1e-3, "1e-4 to 1e-3 at d = 1000"),
+    TextClaim(5, 1000, 5e-3, 5e-3, "never above the order 5e-3"),
+    TextClaim(100, 300, 1e-5, 1e-5, "1e-5 at d = 100 and 300"),
+    TextClaim(1000, 1000, 1e-4, 1e-3, "1e-4 to 1e-3 at d = 1000"),
 ]
 
 # Seconds quoted in the text.

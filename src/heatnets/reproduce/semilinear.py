@@ -8,10 +8,10 @@ import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.stats import chi2
 
-from heatnets.plotting.html import Group, Picture, Section, Table, number, times
+from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number, times
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
-from heatnets.reproduce.compare import Done, settings_table
+from heatnets.reproduce.compare import CellResults, settings_table
 from heatnets.reproduce.figures import DEFAULT, OURS, PUBLISHED, panels
 from heatnets.reproduce.published import CONTROL as REFERENCE_CONTROL
 from heatnets.reproduce.published import DEFAULT_RISK, PEERS, SEMILINEAR
@@ -81,7 +81,7 @@ def plan(scale: str) -> list[Cell]:
     return cells
 
 
-def section(done: Done, scale: str) -> Section:
+def section(done: CellResults, scale: str) -> Section:
     rows, marks = [], []
     for case in cases(scale):
         cell, simple = done.get(case.key), simply(case)
@@ -128,9 +128,9 @@ def section(done: Done, scale: str) -> Section:
     figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize=8.5)
     table = Table(
         f"Sources that depend on u or ∇u: relative errors at (T, 0), or over the region ({done.devices()})",
-        (Group("", ("problem", "d", "T")), Group("known", ("reference", "without a method")),
-         Group("the default", ("error", "against that", "features", "seconds")), Group("certified", ("value's error", "half-width", "holds", "seconds")),
-         Group("peers", ("error, time",))),
+        (ColumnGroup("", ("problem", "d", "T")), ColumnGroup("known", ("reference", "without a method")),
+         ColumnGroup("the default", ("error", "against that", "features", "seconds")), ColumnGroup("certified", ("value's error", "half-width", "holds", "seconds")),
+         ColumnGroup("peers", ("error, time",))),
         rows,
     )  # fmt: skip
     beside = []
@@ -150,7 +150,7 @@ def section(done: Done, scale: str) -> Section:
             beside.append([f"{_NAMES[case.problem]}, d = {case.dim:,}, T = {case.horizon:g}", *there, *own])
     peers_table = Table(
         "What peers report for the same",
-        (Group("", ("problem",)), Group("peer", ("method", "error", "time")), Group("heatnets", ("error", "seconds", "certified half-width", "seconds more"))),
+        (ColumnGroup("", ("problem",)), ColumnGroup("peer", ("method", "error", "time")), ColumnGroup("heatnets", ("error", "seconds", "certified half-width", "seconds more"))),
         beside,
     )  # fmt: skip
     facts = {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from heatnets.plotting.html import Group, Picture, Section, Table
+from heatnets.plotting.html import ColumnGroup, Picture, Section, Table
 from heatnets.reproduce.cells import Cell
-from heatnets.reproduce.compare import NOTE, Done, notes, own_columns, paper_columns, settings_table, three_groups
+from heatnets.reproduce.compare import NOTE, CellResults, notes, own_columns, paper_columns, settings_table, three_groups
 from heatnets.reproduce.figures import DEFAULT, NORMS, OURS, PUBLISHED, Line, draw, finish, panels
 from heatnets.reproduce.published import TABLE_1
 
@@ -26,11 +26,11 @@ def plan(scale: str) -> list[Cell]:
     return cells
 
 
-def section(done: Done, scale: str) -> Section:
+def section(done: CellResults, scale: str) -> Section:
     M, (N, N_ic) = SIZES[scale]
     table = Table(
         f"Example 1, T = {HORIZON}, region [-1, 1]^d: relative errors, work and time",
-        (Group("", ("d",)), *three_groups(done)),
+        (ColumnGroup("", ("d",)), *three_groups(done)),
         [
             [
                 str(d),

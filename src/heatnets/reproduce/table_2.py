@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from heatnets.plotting.html import Group, Picture, Section, Table, number, times
+from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number, times
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
-from heatnets.reproduce.compare import NOTE, Done, notes, own_columns, paper_columns, settings_table, three_groups
+from heatnets.reproduce.compare import NOTE, CellResults, notes, own_columns, paper_columns, settings_table, three_groups
 from heatnets.reproduce.figures import DEFAULT, NORMS, OURS, PUBLISHED, Line, draw, finish, panels
 from heatnets.reproduce.published import TABLE_2
 
@@ -48,7 +48,7 @@ def _words(closed_form: bool) -> str:
     return "given" if closed_form else "automatic"
 
 
-def section(done: Done, scale: str) -> Section:
+def section(done: CellResults, scale: str) -> Section:
     (N, N_ic), rows = ROWS[scale], []
     for (d, M), published in TABLE_2.items():
         if d not in DIMS[scale]:
@@ -61,11 +61,11 @@ def section(done: Done, scale: str) -> Section:
             duration(automatic), times(ratio), *own_columns(done, f"default d={d}", published),
         ])  # fmt: skip
     first, second, third = three_groups(done)
-    second = Group(second.head, (*second.columns, "seconds, automatic Laplacian", "time ratio"))
-    table = Table("Example 2, T = 0.5: relative errors, work and time", (Group("", ("d",)), first, second, third), rows)
+    second = ColumnGroup(second.head, (*second.columns, "seconds, automatic Laplacian", "time ratio"))
+    table = Table("Example 2, T = 0.5: relative errors, work and time", (ColumnGroup("", ("d",)), first, second, third), rows)
     beyond = Table(
         "Further than the paper: the default",
-        (Group("", ("d",)), Group(f"the default ({done.devices()})", third.columns[:6])),
+        (ColumnGroup("", ("d",)), ColumnGroup(f"the default ({done.devices()})", third.columns[:6])),
         [[f"{d:,}", *own_columns(done, f"default d={d}", None)[:6]] for d in FURTHER[scale]],
     )
     tables = [_short(done, scale), table, beyond, _one_machine(done, scale)]
@@ -96,7 +96,7 @@ def section(done: Done, scale: str) -> Section:
     )  # fmt: skip
 
 
-def _short(done: Done, scale: str) -> Table:
+def _short(done: CellResults, scale: str) -> Table:
     rows = []
     for (d, M), published in TABLE_2.items():
         keys = f"paper d={d} M={M} given", f"default d={d}"
@@ -105,18 +105,18 @@ def _short(done: Done, scale: str) -> Table:
             rows.append([str(d), f"{M:,}", number(published.l2), f"{published.minutes:.0f} min", *ours])
     on = done.devices()
     heads = (
-        Group("the paper (A100)", ("L2", "time")),
-        Group(f"its set-up here ({on})", ("L2", "time")),
-        Group(f"the default ({on})", ("L2", "time")),
+        ColumnGroup("the paper (A100)", ("L2", "time")),
+        ColumnGroup(f"its set-up here ({on})", ("L2", "time")),
+        ColumnGroup(f"the default ({on})", ("L2", "time")),
     )
-    return Table("In short", (Group("", ("d", "the paper's features")), *heads), rows)
+    return Table("In short", (ColumnGroup("", ("d", "the paper's features")), *heads), rows)
 
 
 def _curve(points: dict[int, float]) -> tuple[list[float], list[float]]:
     return list(points), list(points.values())
 
 
-def _one_machine(done: Done, scale: str) -> Table:
+def _one_machine(done: CellResults, scale: str) -> Table:
     """The fair ratio: one machine, one matrix, two implementations."""
     rows = []
     for d, timed in PLAIN[scale].items():
@@ -132,7 +132,7 @@ def _one_machine(done: Done, scale: str) -> Table:
     columns = ("building", "ratio", "ratio with the solve")
     return Table(
         f"One machine ({done.devices()}), one matrix: a plain implementation (Hessian traces by automatic differentiation) against this package",
-        (Group("", ("d",)), Group("plain", ("building, scaled", "from rows", "entries differ by")),
-         Group("here, Laplacian given", columns), Group("here, automatic", columns)),
+        (ColumnGroup("", ("d",)), ColumnGroup("plain", ("building, scaled", "from rows", "entries differ by")),
+         ColumnGroup("here, Laplacian given", columns), ColumnGroup("here, automatic", columns)),
         rows,
     )  # fmt: skip

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heatnets.plotting.html import Group, Picture, Section, Table, number
+from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
-from heatnets.reproduce.compare import Done, notes, quantiles, settings_table
+from heatnets.reproduce.compare import CellResults, notes, quantiles, settings_table
 from heatnets.reproduce.figures import DEFAULT, NORMS, OURS, Line, draw, finish, panels
 from heatnets.reproduce.published import UNDERDETERMINED
 
@@ -38,7 +38,7 @@ def plan(scale: str) -> list[Cell]:
     return cells
 
 
-def section(done: Done, scale: str) -> Section:
+def section(done: CellResults, scale: str) -> Section:
     figure, axes = panels(1, 3)
     rows = []
     for column, (norm, title) in enumerate(NORMS.items()):
@@ -74,9 +74,9 @@ def section(done: Done, scale: str) -> Section:
     (M0, M1), (N, N_ic) = FEATURES[scale], ROWS[scale]
     table = Table(
         f"Example 2, T = 0.5, {M0:,} + {M1:,} Sobol features, {N} + {N_ic} rows: relative L2 errors over {INSTANCES[scale]} instances",
-        (Group("", ("d",)), Group("the paper", ("in words",)),
-         Group(f"the paper's set-up here ({done.devices()})", ("10 %", "25 %", "median", "75 %", "90 %", "seconds, median")),
-         Group("the default", ("L2", "features", "rows", "seconds"))),
+        (ColumnGroup("", ("d",)), ColumnGroup("the paper", ("in words",)),
+         ColumnGroup(f"the paper's set-up here ({done.devices()})", ("10 %", "25 %", "median", "75 %", "90 %", "seconds, median")),
+         ColumnGroup("the default", ("L2", "features", "rows", "seconds"))),
         rows,
     )  # fmt: skip
     facts = {

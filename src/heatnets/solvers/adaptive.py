@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from heatnets._core import streams
-from heatnets._core.errors import Notes, NumericalError
+from heatnets._core.errors import NumericalError, WarningLog
 from heatnets._core.execution import ExecutionContext, peak_bytes
-from heatnets._core.timing import Clock
+from heatnets._core.timing import PhaseTimer
 from heatnets.certify.error_equation import WeightedPoints, important_points
 from heatnets.features.equation import Equation, equation
 from heatnets.features.features import Feature
@@ -30,9 +30,9 @@ from heatnets.fit.entry_cache import Table
 from heatnets.pde.problem import Problem
 from heatnets.solution import Solution
 from heatnets.solvers.checkpoint import Checkpoint
-from heatnets.solvers.options import Growth
-from heatnets.solvers.state import Course, Fit, Round
-from heatnets.solvers.validation import EXCESS, FinalCheck, Grain, Judges, Verdict, root_mean_square
+from heatnets.solvers.options import AdaptiveOptions
+from heatnets.solvers.state import Fit, GrowthState, Round
+from heatnets.solvers.validation import EXCESS, BlockSizes, FinalCheck, ValidationSet, Verdict, root_mean_square
 
 DEGREES = (0, 1, 3)  # of the weights in time
 DAMPINGS = (1e-14, 1e-11, 1e-8, 1e-6, 1e-4)  # of the least-squares problem, relative to its largest singular value
@@ -48,14 +48,14 @@ _FINAL_RESIDUALS = 2  # per feature, of the final check: a quarter of the rows
 _RESOLVED = 1e-11  # an estimated error that no user can tell from rounding: growing stops
 
 
-_SMALL = Grain(4, 64, (16, 7), (48, 2))  # a sixteenth of the work: for data whose derivatives take milliseconds
+_SMALL = BlockSizes(4, 64, (16, 7), (48, 2))  # a sixteenth of the work: for data whose derivatives take milliseconds
 
 
 def kinds(problem: Problem) -> list[int]:
     """The kinds of features that a problem has any use for: 0 from the initial condition, 1 from the source."""
     return [
         kind
-        for kind, used in enumerate((not problem.starts_at_zero or problem.reacted is not None, problem.source is not None))
+        for kind, used in enumerate((not problem.zero_initial or problem.reacted is not None, problem.source is not None))
         if used
     ] or [0]
 
@@ -63,7 +63,9 @@ def kinds(problem: Problem) -> list[int]:
 class Dictionary:
     """Features of several designs and two kinds, in blocks; rows to train on and paths to be judged on."""
 
-    def __init__(self, problem: Problem, settings: Growth, data: Equation, ctx: ExecutionContext, grain: Grain) -> None:
+    def __init__(
+        self, problem: Problem, settings: AdaptiveOptions, data: Equation, ctx: ExecutionContext, grain: BlockSizes
+    ) -> None:
         self.problem, self.settings, self.ctx, self.grain = problem, settings, ctx, grain
         self.kinds = kinds(problem)
         self.designs = settings.designs
@@ -72,7 +74,7 @@ class Dictionary:
         # What each column is: its kind, the number of its design, its place in the design's sequence.
         self.kind, self.design, self.rank = (np.zeros(0, int) for _ in range(3))
         self.rows = Table(problem, data, ctx, self._points(0, grain.strip), grain.strip)
-        self.judges = Judges(problem, data, ctx, settings.seed, "judges", grain.judges, grain.strip)
+        self.judges = ValidationSet(problem, data, ctx, settings.seed, "judges", grain.judges, grain.strip)
 
     def _points(self, first: int, last: int) -> Points:
         """Training points, a strip at a time from a stream of its own: a longer list begins with the shorter one."""
@@ -151,7 +153,7 @@ class Dictionary:
         table = self.rows
         A, b = table.system(columns, degree)
         condition = None
-        if 0 in self.kinds and not self.problem.starts_at_zero:
+        if 0 in self.kinds and not self.problem.zero_initial:
             start = (self.kind[columns] == 0).astype(float)  # φ_j(0, ·) = u0 for features from u0, zero for the others
             condition = np.concatenate([start, np.zeros(degree * len(columns))])
         if self.ctx.device.platform != "cpu" and A.size > _ON_DEVICE:
@@ -196,7 +198,7 @@ class Dictionary:
         self.judges.table.linearise(weights, degree)
         newton.check(self.rows)
 
-    def grow_again(self, course: Course) -> None:
+    def grow_again(self, course: GrowthState) -> None:
         """All rounds of an earlier run, without their solves."""
         for k, growing in enumerate(course.makes):
             self.grow(growing, f"round {k} again")
@@ -224,18 +226,18 @@ class Dictionary:
         return found._replace(solved=solved, error=settled.error, judged=settled.residual, score=settled.spread)
 
 
-def grow(problem: Problem, settings: Growth, ctx: ExecutionContext, notes: Notes) -> Solution:
+def grow(problem: Problem, settings: AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
     """Rounds of growth until the estimated error is met, no longer falls, or the budget is spent."""
-    started, clock = time.perf_counter(), Clock()
+    started, clock = time.perf_counter(), PhaseTimer()
     checkpoint = Checkpoint(settings, problem, "equation rows")
     kept = checkpoint.find()
     with clock.phase("pilot"):
         data, skipped = equation(problem, settings.seed)
-        grain = _grain(problem, settings, data, ctx, notes) if kept is None else Grain.of(kept[0]["grain"])
+        grain = _grain(problem, settings, data, ctx, notes) if kept is None else BlockSizes.of(kept[0]["grain"])
         dictionary = Dictionary(problem, settings, data, ctx, grain)
     growing = [d.name for d in dictionary.designs]
     ctx.require(dictionary.bytes(growing), "the first round", "")
-    course = Course() if kept is None else Course.of(*kept)
+    course = GrowthState() if kept is None else GrowthState.of(*kept)
     target = np.inf if settings.tol is None else settings.tol  # an estimate below it is worth a final check
     verdicts: dict[int, Verdict] = {}
 
@@ -250,7 +252,7 @@ def grow(problem: Problem, settings: Growth, ctx: ExecutionContext, notes: Notes
         with clock.phase("assembly"):
             dictionary.grow_again(course)
         clock.add(course.clock)
-        notes.recall(kept[0]["warnings"])
+        notes.restore(kept[0]["warnings"])
         target = course.target if settings.tol is not None else target
         ctx.progress(f"goes on after {course.history[-1]}", 1, 1)
     while True:
@@ -271,7 +273,7 @@ def grow(problem: Problem, settings: Growth, ctx: ExecutionContext, notes: Notes
             spent = {phase: clock.seconds[phase] - before.get(phase, 0.0) for phase in ("assembly", "solve")}
             course.take(fit, made, growing, entries, spent, clock.seconds)
             course.iterations, course.target = dictionary.iterations, target
-            checkpoint.keep({"grain": grain, "warnings": notes.texts, **course.words}, course.arrays)
+            checkpoint.keep({"grain": grain, "warnings": notes.messages, **course.words}, course.arrays)
         kept, best, growing = None, course.best, course.makes[-1]
         assert best is not None
         if best.error <= _RESOLVED:
@@ -307,7 +309,7 @@ def grow(problem: Problem, settings: Growth, ctx: ExecutionContext, notes: Notes
         verdict = verdict_on(best)
     met = None if settings.tol is None else bool(verdict.bound <= settings.tol)
     best = best._replace(error=verdict.error, judged=verdict.residual)
-    ending = Ending(why, met, verdict.reasons, verdict.facts)
+    ending = StopReason(why, met, verdict.reasons, verdict.facts)
     if verdict.error > 1 and problem.nonlinear is None:
         best = best._replace(error=np.inf)
         ending = ending._replace(
@@ -325,7 +327,7 @@ def _final_verdict(dictionary: Dictionary, fit: Fit) -> Verdict:
     for more, stream in ((1, "final check"), (4, "final check again")):
         size, at = (more * points, samples), _suspicious_points(dictionary, fit, more * points, stream)
         seed = dictionary.settings.seed
-        check = FinalCheck(Judges(problem, rows.data, dictionary.ctx, seed, stream, size, grain.strip, at))
+        check = FinalCheck(ValidationSet(problem, rows.data, dictionary.ctx, seed, stream, size, grain.strip, at))
         check.judges.table.add_features(rows.blocks[: fit.features // grain.block], "final check")
         if problem.nonlinear is not None:
             check.judges.table.linearise(weights, fit.degree)
@@ -357,10 +359,10 @@ def _suspicious_points(dictionary: Dictionary, fit: Fit, points: int, stream: st
         values, residuals = both_rows(rows.data, [block], (t, x), dictionary.ctx, "final check", grain.strip)
         size = np.hypot(np.asarray(residuals), np.asarray(values) / problem.horizon)
         total += np.sum(each[own]) * np.sqrt(np.mean((size / (np.max(size) or 1.0)) ** 2, axis=1)) * (np.max(size) or 1.0)
-    return important_points(t, x, problem.amplitude(t) * total, points, rng)
+    return important_points(t, x, problem.value_scale(t) * total, points, rng)
 
 
-class Ending(NamedTuple):
+class StopReason(NamedTuple):
     """Why a growth ended; whether its tolerance is met (None where none was asked for); why nothing is known of its error, where that is so."""
 
     why: str
@@ -376,24 +378,24 @@ def no_time(needed: float, elapsed: float, seconds: float) -> str:
     return f"the next round would take about {needed:.2g} s, and {elapsed:.2g} of {seconds:g} s are spent"
 
 
-def _grain(problem: Problem, settings: Growth, data: Equation, ctx: ExecutionContext, notes: Notes) -> Grain:
+def _grain(problem: Problem, settings: AdaptiveOptions, data: Equation, ctx: ExecutionContext, notes: WarningLog) -> BlockSizes:
     """Smaller pieces where the first round would otherwise take longer than all the time there is.
 
     That is for Laplacians that are not given, in high dimension: those of products, say, cost d² operations.
     """
     automatic = any(rung != "closed form" for rung in data.rungs.values())
     if not automatic or problem.dim <= 100 or ctx.device.platform != "cpu":
-        return Grain()
-    trial = Dictionary(problem, settings, data, ctx, Grain(block=2, strip=2, judges=(2, 2)))
+        return BlockSizes()
+    trial = Dictionary(problem, settings, data, ctx, BlockSizes(block=2, strip=2, judges=(2, 2)))
     trial.grow([settings.designs[0].name], "pilot")  # compiles
     rate = _seconds(trial, 2)
     if rate < 2e-3:  # a call may cost more than its entries: time more of them
-        trial = Dictionary(problem, settings, data, ctx, Grain(block=16, strip=32, judges=(2, 2)))
+        trial = Dictionary(problem, settings, data, ctx, BlockSizes(block=16, strip=32, judges=(2, 2)))
         trial.grow([settings.designs[0].name], "pilot")
         rate = _seconds(trial, 32)
-    usual = Dictionary(problem, settings, data, ctx, Grain()).entries([d.name for d in settings.designs])
+    usual = Dictionary(problem, settings, data, ctx, BlockSizes()).entries([d.name for d in settings.designs])
     if rate * usual < settings.seconds / 2:
-        return Grain()
+        return BlockSizes()
     if rate > 2e-3:
         notes.warn(
             f"`{problem.given}` or `source` with derivatives takes {1e3 * rate:.2g} ms per feature and point: the solve starts small. "
@@ -441,15 +443,15 @@ def _error(dictionary: Dictionary, numbers: list[int], size: int, fit: Fit) -> f
 
 def _network(
     problem: Problem,
-    settings: Growth,
+    settings: AdaptiveOptions,
     dictionary: Dictionary,
     fit: Fit,
     history: list[Round],
-    clock: Clock,
+    clock: PhaseTimer,
     skipped: dict[str, list[str]],
     ctx: ExecutionContext,
-    notes: Notes,
-    ending: Ending,
+    notes: WarningLog,
+    ending: StopReason,
 ) -> Solution:
     """The network of one fit, its features sorted by kind."""
     block = dictionary.grain.block
@@ -471,16 +473,16 @@ def _network(
 
 def network(
     problem: Problem,
-    settings: Growth,
+    settings: AdaptiveOptions,
     ctx: ExecutionContext,
-    notes: Notes,
-    clock: Clock,
+    notes: WarningLog,
+    clock: PhaseTimer,
     history: list[Round],
     error: float,
     data: Equation,
     blocks: list[Feature],
     weights: np.ndarray,
-    ending: Ending,
+    ending: StopReason,
     facts: dict[str, Any],
 ) -> Solution:
     """What a growth ended with, as a `Solution`; `facts` are the stats that depend on how its weights were found."""
@@ -503,5 +505,5 @@ def network(
         "family": settings.family.name, "design": " + ".join(d.name for d in settings.designs), "antithetic": settings.antithetic,
         "collocation": settings.collocation, "initial_rows": "exact", "initial_weight": None, **facts,
         "seconds": MappingProxyType(clock.seconds), "peak_bytes": peak_bytes(ctx.device), "device": ctx.device.device_kind, "seed": settings.seed,
-        "estimated_error": error, "tolerance_met": ending.met, "stopped": ending.why, "check": MappingProxyType(ending.check), "history": tuple(history), "warnings": (*problem.warnings, *notes.texts),
+        "estimated_error": error, "tolerance_met": ending.met, "stopped": ending.why, "check": MappingProxyType(ending.check), "history": tuple(history), "warnings": (*problem.warnings, *notes.messages),
     })  # fmt: skip

@@ -23,10 +23,10 @@ import numpy as np
 from jaxtyping import Array
 
 from heatnets._core import statistics, streams
-from heatnets._core.errors import Notes
+from heatnets._core.errors import WarningLog
 from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import evaluate
-from heatnets._core.timing import Clock
+from heatnets._core.timing import PhaseTimer
 from heatnets.certify import linearization, montecarlo
 from heatnets.certify.reference_values import ReferenceValues
 from heatnets.features.equation import Equation, values_only
@@ -35,13 +35,13 @@ from heatnets.fit import least_squares
 from heatnets.fit.assembly import Points, value_rows
 from heatnets.fit.collocation import PLACEMENTS, judged
 from heatnets.pde.function import Function
-from heatnets.pde.nonlinearity import Nonlinear
+from heatnets.pde.nonlinearity import SemilinearSource
 from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Region
 from heatnets.solution import Solution
-from heatnets.solvers.adaptive import Ending, kinds, network, no_time
+from heatnets.solvers.adaptive import StopReason, kinds, network, no_time
 from heatnets.solvers.checkpoint import Checkpoint
-from heatnets.solvers.options import Growth
+from heatnets.solvers.options import AdaptiveOptions
 from heatnets.solvers.state import Round
 from heatnets.solvers.validation import CONTRADICTION
 
@@ -52,9 +52,9 @@ _FORCED, _TURNS = 16, 2  # the same for a source that depends on u, at a fit; fi
 _JUDGES, _BATCHES = 128, 4  # points at which errors are estimated; batches of pairs, in each of two independent halves
 
 
-def grow(problem: Problem, settings: Growth, ctx: ExecutionContext, notes: Notes) -> Solution:
+def grow(problem: Problem, settings: AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
     """Rounds of growth, each with twice the rows, and twice the features while there is time for that, until the budget is spent."""
-    started, clock = time.perf_counter(), Clock()
+    started, clock = time.perf_counter(), PhaseTimer()
     if settings.time_degree is not None or settings.rcond is not None:
         notes.warn("`time_degree` and `rcond` play no part in training on mild rows", 5)
     ctx.require(8 * (4 * _ROWS * 6 * _FEATURES + 4 * _ROWS * problem.dim), "the first round", "")
@@ -64,7 +64,7 @@ def grow(problem: Problem, settings: Growth, ctx: ExecutionContext, notes: Notes
         forces = _Forces(problem, settings, ctx)
     data = values_only(problem)
     asked = _points(problem, problem.region, _JUDGES, settings.seed, "mild judges")
-    factor = np.broadcast_to(problem.amplitude(asked[0]), (_JUDGES,))  # from v to u
+    factor = np.broadcast_to(problem.value_scale(asked[0]), (_JUDGES,))  # from v to u
     halves = np.zeros((2, _JUDGES))  # two independent estimates of u there, from more samples in each round
     history: list[Round] = []
     best: _Best | None = None
@@ -79,7 +79,7 @@ def grow(problem: Problem, settings: Growth, ctx: ExecutionContext, notes: Notes
         if forces is not None:
             forces.take(data, _features(problem, settings, state["taken"])[0], arrays["weights"])
         clock.add(state["clock"])
-        notes.recall(state["warnings"])
+        notes.restore(state["warnings"])
         started = min(started, time.perf_counter() - history[-1].seconds)
         ctx.progress(f"goes on after {history[-1]}", 1, 1)
     while True:
@@ -116,7 +116,7 @@ def grow(problem: Problem, settings: Growth, ctx: ExecutionContext, notes: Notes
             error = float(np.hypot(statistics.mean_square((judged_by - value).T).root, statistics.rms(bias))) / scale
             grown = 1.0 if forces is None else forces.grown(asked)  # what is judged is the defect of the fixed-point equation
             error = grown * error
-            bound = statistics.relative((judged_by - value).T, value, bias, 0.98)
+            bound = statistics.relative_l2_interval((judged_by - value).T, value, bias, 0.98)
             met = None if settings.tol is None else not bound.reasons and grown * bound.high <= settings.tol
         counts = tuple(len(b.start) for b in blocks)
         elapsed = time.perf_counter() - started
@@ -148,12 +148,12 @@ def grow(problem: Problem, settings: Growth, ctx: ExecutionContext, notes: Notes
             break
         taken, size, rows = size, wider * size, 2 * rows
         words = {
-            "history": history, "size": size, "rows": rows, "taken": taken, "best": best.words, "samples": samples.words, "clock": clock.seconds, "warnings": notes.texts,
+            "history": history, "size": size, "rows": rows, "taken": taken, "best": best.words, "samples": samples.words, "clock": clock.seconds, "warnings": notes.messages,
         }  # fmt: skip
         checkpoint.keep(words, {"best": best.weights, "weights": weights, "halves": halves, "values": samples.values})
     error, size, weights, met, facts = best
     blocks = _features(problem, settings, size)[0]
-    ending = Ending(why, met, (), {})
+    ending = StopReason(why, met, (), {})
     if problem.nonlinear is None:
         with clock.phase("check"):
             error, ending = _last_word(problem, data, blocks, best, settings, ctx, ending)
@@ -164,8 +164,14 @@ def grow(problem: Problem, settings: Growth, ctx: ExecutionContext, notes: Notes
 
 
 def _last_word(
-    problem: Problem, data: Equation, blocks: list[Feature], best: _Best, settings: Growth, ctx: ExecutionContext, ending: Ending
-) -> tuple[float, Ending]:
+    problem: Problem,
+    data: Equation,
+    blocks: list[Feature],
+    best: _Best,
+    settings: AdaptiveOptions,
+    ctx: ExecutionContext,
+    ending: StopReason,
+) -> tuple[float, StopReason]:
     """Values at points of their own: they may contradict the estimate, and where few samples carry them nothing is known."""
     reference = ReferenceValues.over_region(
         problem, data, settings.seed, "final check", ctx, entries=best.facts["rows"][0] * len(best.weights), points=_JUDGES
@@ -204,7 +210,7 @@ class _Best(NamedTuple):
 class _AtFit(eqx.Module):
     """(s, y) ↦ f(s, y, ũ, ∇ũ)."""
 
-    nonlinear: Nonlinear
+    nonlinear: SemilinearSource
     fit: linearization.Fit
 
     def __call__(self, s: Array, y: Array) -> Array:
@@ -214,13 +220,13 @@ class _AtFit(eqx.Module):
 def _rate(source: Any, s: Array, y: Array) -> Array:
     """f_u at the fit."""
     at: _AtFit = source.function
-    return at.nonlinear.tangent(s, y, *at.fit.both(s, y, at.nonlinear.slopes)).by_value
+    return at.nonlinear.tangent(s, y, *at.fit.both(s, y, at.nonlinear.slopes)).d_u
 
 
 class _Forces:
     """What a source that depends on u adds to samples of the solution, with u from the fit before; from a guess at first."""
 
-    def __init__(self, problem: Problem, settings: Growth, ctx: ExecutionContext) -> None:
+    def __init__(self, problem: Problem, settings: AdaptiveOptions, ctx: ExecutionContext) -> None:
         self._problem, self._settings, self._ctx = problem, settings, ctx
         self._alone = problem.but(initial=Function(lambda x: jnp.zeros(())), nonlinear=None)
 
@@ -246,7 +252,7 @@ class _Forces:
 class _Rows:
     """Points to train on and samples of the solution there: a list that grows, none of it drawn twice."""
 
-    def __init__(self, problem: Problem, settings: Growth, ctx: ExecutionContext) -> None:
+    def __init__(self, problem: Problem, settings: AdaptiveOptions, ctx: ExecutionContext) -> None:
         self._problem, self._settings, self._ctx = problem, settings, ctx
         self.points: Points = (np.zeros(0), np.zeros((0, problem.dim)))
         self.values, self._variance = np.zeros(0), 0.0
@@ -332,7 +338,7 @@ def _points(problem: Problem, region: Region, count: int, seed: int, stream: str
     return judged(region, problem.horizon, count, problem.dim, streams.generator(seed, stream))
 
 
-def _features(problem: Problem, settings: Growth, size: int) -> tuple[list[Feature], np.ndarray, np.ndarray]:
+def _features(problem: Problem, settings: AdaptiveOptions, size: int) -> tuple[list[Feature], np.ndarray, np.ndarray]:
     """One block per kind; the weights that make it a Monte Carlo average over the first design; φ_j(0, ·) / u0."""
     blocks, prior = [], []
     for kind in kinds(problem):

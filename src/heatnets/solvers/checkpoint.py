@@ -12,13 +12,13 @@ from heatnets._core import container, streams
 from heatnets._core.errors import FileError, InputError
 from heatnets.pde.fingerprint import differences
 from heatnets.pde.problem import Problem
-from heatnets.solvers.options import Growth
+from heatnets.solvers.options import AdaptiveOptions
 
 
 class Checkpoint:
     """The file of one growth; without a path it keeps nothing."""
 
-    def __init__(self, settings: Growth, problem: Problem, way: str) -> None:
+    def __init__(self, settings: AdaptiveOptions, problem: Problem, way: str) -> None:
         self.path = None if settings.checkpoint is None else settings.checkpoint.path
         self._known = {} if settings.checkpoint is None else _identity(settings, settings.checkpoint.problem, problem, way)
 
@@ -42,7 +42,7 @@ class Checkpoint:
             container.write(self.path, "checkpoint", {"identity": self._known, "state": container.words(state)}, arrays)
 
 
-def _identity(settings: Growth, fingerprint: dict[str, Any], plain: Problem, way: str) -> dict[str, Any]:
+def _identity(settings: AdaptiveOptions, fingerprint: dict[str, Any], plain: Problem, way: str) -> dict[str, Any]:
     counts = (2, 0 if plain.source is None else 2)
     drawn = [settings.family.draw(plain, counts, d, settings.seed, settings.antithetic) for d in settings.designs]
     some = settings.train_region.sample(streams.generator(0, "train region"), 2, plain.dim)

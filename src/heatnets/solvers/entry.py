@@ -11,9 +11,9 @@ from typing import Any
 import jax
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, Notes, count, describe
+from heatnets._core.errors import InputError, WarningLog, count, short_repr
 from heatnets._core.execution import ExecutionContext, Progress, make_context
-from heatnets._core.precision import in_double
+from heatnets._core.precision import with_x64
 from heatnets.certify import sampling_checks
 from heatnets.certify.sampling_checks import Doubt
 from heatnets.features.designs import Design
@@ -24,10 +24,10 @@ from heatnets.pde.regions import Region
 from heatnets.solution import Solution
 from heatnets.solvers import adaptive, adaptive_mild
 from heatnets.solvers.fixed_size import train
-from heatnets.solvers.options import Growth, Settings, settings
+from heatnets.solvers.options import AdaptiveOptions, FixedSizeOptions, settings
 
 
-@in_double
+@with_x64
 def solve(
     problem: Problem,
     *,
@@ -104,7 +104,7 @@ def solve(
     True
     """
     if not isinstance(problem, Problem):
-        raise InputError(f"`problem` must be a hn.Problem; got {describe(problem)}.")
+        raise InputError(f"`problem` must be a hn.Problem; got {short_repr(problem)}.")
     chosen = settings(
         problem, seed=seed, tol=tol, seconds=seconds, family=family, features=features, directions=directions, antithetic=antithetic,
         time_degree=time_degree, rows=rows, collocation=collocation,
@@ -113,19 +113,19 @@ def solve(
     )  # fmt: skip
     ctx = make_context(device, memory, progress)
     with jax.default_device(ctx.device):
-        return _solve(problem.plain, chosen, ctx, Notes()).of(problem)
+        return _solve(problem.plain, chosen, ctx, WarningLog()).of(problem)
 
 
-def _solve(problem: Problem, chosen: Settings | Growth, ctx: ExecutionContext, notes: Notes) -> Solution:
+def _solve(problem: Problem, chosen: FixedSizeOptions | AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
     """Test the data, then train what was asked for, or grow it."""
     rough = {} if chosen.enforce == "mild" else smoothness.kinks(problem, chosen.seed, ctx)
     if problem.nonlinear is not None and set(rough) == {"source"}:
         # Kinks in u alone leave the solution smooth, but not what is guessed.
-        smoothed = problem.guessed_smoothly()
-        if not smoothness.kinks(smoothed, chosen.seed, ctx) and (smoothed.source is not None or not problem.starts_at_zero):
+        smoothed = problem.with_smoothed_guess()
+        if not smoothness.kinks(smoothed, chosen.seed, ctx) and (smoothed.source is not None or not problem.zero_initial):
             problem, rough = smoothed, {}
     found = smoothness.describe(rough)
-    if isinstance(chosen, Settings):
+    if isinstance(chosen, FixedSizeOptions):
         if rough:
             notes.warn(
                 f"{found}. Equation rows cannot see them, and the answer can be wrong by tens of per cent with a tiny residual. "
@@ -164,7 +164,7 @@ def _declined(doubt: Doubt) -> str:
     return f"not solved: {doubt.words}. {doubt.advice}"
 
 
-def _judged(solution: Solution, doubt: Doubt | None, asked: bool, notes: Notes) -> Solution:
+def _judged(solution: Solution, doubt: Doubt | None, asked: bool, notes: WarningLog) -> Solution:
     """A solution with an error that nobody knows, where there is a doubt that it does not dispel;
     `asked` for a tolerance.
     """
@@ -174,7 +174,7 @@ def _judged(solution: Solution, doubt: Doubt | None, asked: bool, notes: Notes) 
     if doubt is None or (doubt.curable and (checked or error <= sampling_checks.EXACT)):
         return solution
     notes.warn(_declined(doubt), 5)
-    told = dict.fromkeys((*stats["warnings"], *notes.texts))
+    told = dict.fromkeys((*stats["warnings"], *notes.messages))
     if stats["stopped"] is not None and not doubt.curable:
         stats["stopped"] = "the data were declined: one round was made"
     met = False if asked else None

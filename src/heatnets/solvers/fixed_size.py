@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Array
 
 from heatnets._core import streams
-from heatnets._core.errors import Notes, NumericalError
+from heatnets._core.errors import NumericalError, WarningLog
 from heatnets._core.execution import ExecutionContext, peak_bytes
-from heatnets._core.timing import Clock
+from heatnets._core.timing import PhaseTimer
 from heatnets.certify import montecarlo
 from heatnets.certify.reference_values import ReferenceValues
 from heatnets.features.equation import Equation, equation
@@ -23,14 +23,14 @@ from heatnets.fit.collocation import PLACEMENTS
 from heatnets.fit.entry_cache import Table
 from heatnets.pde.problem import Problem
 from heatnets.solution import Solution
-from heatnets.solvers.options import Settings
+from heatnets.solvers.options import FixedSizeOptions
 
 _HELD_OUT = 256  # rows kept out of the fit to report its residual where it was not trained
 
 
-def train(problem: Problem, settings: Settings, ctx: ExecutionContext, notes: Notes) -> Solution:
+def train(problem: Problem, settings: FixedSizeOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
     """Features, rows, system, weights: a trained HEATNET."""
-    clock = Clock()
+    clock = PhaseTimer()
     counts = _counts(problem, settings, notes)
     _check_memory(problem, settings, counts, ctx)
     with clock.phase("assembly"):
@@ -52,7 +52,7 @@ def train(problem: Problem, settings: Settings, ctx: ExecutionContext, notes: No
         condition, A_ic, b_ic = None, A[:0], b[:0]
         if settings.initial_rows == "soft":
             A_ic, b_ic = _initial_rows(data, blocks, start, settings, ctx)
-        elif counts[0] and not (problem.starts_at_zero and problem.nonlinear is not None):
+        elif counts[0] and not (problem.zero_initial and problem.nonlinear is not None):
             # φ_j(0, ·) = c_j u0 and φ¹_j(0, ·) = 0: Σ c_j w_j = 1 says all that initial rows can say.
             starts = jnp.concatenate([block.start for block in blocks])
             condition = jnp.concatenate([starts, jnp.zeros(settings.time_degree * len(starts))])
@@ -83,7 +83,7 @@ def train(problem: Problem, settings: Settings, ctx: ExecutionContext, notes: No
         "residual_train": train_misfit, "residual_held_out": held_misfit,
         "laplacian": data.rungs, "laplacian_skipped": skipped, "iterations": (tuple(changes),) if tables else (),
         "seconds": MappingProxyType(clock.seconds), "peak_bytes": peak_bytes(ctx.device), "device": ctx.device.device_kind, "seed": settings.seed,
-        "estimated_error": None, "tolerance_met": None, "stopped": None, "check": MappingProxyType({}), "history": (), "warnings": (*problem.warnings, *notes.texts),
+        "estimated_error": None, "tolerance_met": None, "stopped": None, "check": MappingProxyType({}), "history": (), "warnings": (*problem.warnings, *notes.messages),
     })  # fmt: skip
     return (
         solution
@@ -97,21 +97,21 @@ def _checked(
     problem: Problem,
     data: Equation,
     entries: int,
-    settings: Settings,
-    clock: Clock,
+    settings: FixedSizeOptions,
+    clock: PhaseTimer,
     ctx: ExecutionContext,
-    notes: Notes,
+    notes: WarningLog,
 ) -> Solution:
     """Hold the network against Monte Carlo values, which need no smoothness, and say so where they contradict it."""
     with clock.phase("check"):
         reference = ReferenceValues.over_region(problem, data, settings.seed, "final check", ctx, entries)
         known = reference.compare(reference.factor * solution.network().value(*reference.points)[0], 0.998)
-    if not known.reasons and known.low > 0.1 and not any(text.startswith("not solved") for text in notes.texts):
+    if not known.reasons and known.low > 0.1 and not any(text.startswith("not solved") for text in notes.messages):
         notes.warn(
             f"not solved: Monte Carlo values differ from the network by {known.value:.2g} of the solution's size. {_REMEDY}",
             stacklevel=6,
         )
-    facts = {"check": MappingProxyType(reference.facts(known)), "warnings": (*problem.warnings, *notes.texts)}
+    facts = {"check": MappingProxyType(reference.facts(known)), "warnings": (*problem.warnings, *notes.messages)}
     return solution.with_stats({**facts, "seconds": MappingProxyType(clock.seconds)})
 
 
@@ -129,7 +129,7 @@ def _tables(
 
 
 def _iterate(
-    tables: list[Table], fit: least_squares.Fit, settings: Settings, condition: Array | None
+    tables: list[Table], fit: least_squares.Fit, settings: FixedSizeOptions, condition: Array | None
 ) -> tuple[least_squares.Fit, list[float]]:
     """Newton's method, or Picard's iteration, from a fit with the source at a first guess."""
     columns, degree = np.arange(tables[0].values.shape[1]), settings.time_degree
@@ -143,7 +143,7 @@ def _iterate(
     return fit._replace(weights=jnp.asarray(weights)), changes
 
 
-def _judge(problem: Problem, train_misfit: float, held_misfit: float, settings: Settings, notes: Notes) -> None:
+def _judge(problem: Problem, train_misfit: float, held_misfit: float, settings: FixedSizeOptions, notes: WarningLog) -> None:
     """Say so where rows that were held out are not met."""
     if not held_misfit <= 0.1 and problem.nonlinear is not None:
         raise NumericalError(newton.unsolved(f"rows held out are missed by {held_misfit:.2g} of their size", problem))
@@ -160,7 +160,7 @@ def _judge(problem: Problem, train_misfit: float, held_misfit: float, settings: 
         )
 
 
-def _check_memory(problem: Problem, settings: Settings, counts: tuple[int, int], ctx: ExecutionContext) -> None:
+def _check_memory(problem: Problem, settings: FixedSizeOptions, counts: tuple[int, int], ctx: ExecutionContext) -> None:
     """Refuse before the work what would not fit: the matrix, its copies on the way to a factorisation (counted), the squares."""
     soft, copies = settings.initial_rows == "soft", 4 if settings.solver == "cholesky" else 6
 
@@ -179,7 +179,7 @@ def _check_memory(problem: Problem, settings: Settings, counts: tuple[int, int],
     ctx.require(needed, f"{N} rows of {M} columns with their factorisation", remedy)
 
 
-def _counts(problem: Problem, settings: Settings, notes: Notes) -> tuple[int, int]:
+def _counts(problem: Problem, settings: FixedSizeOptions, notes: WarningLog) -> tuple[int, int]:
     if problem.source is None and settings.features[1]:
         notes.warn(f"there is no source: the {settings.features[1]} source features are left out", stacklevel=6)
         return settings.features[0], 0
@@ -188,7 +188,7 @@ def _counts(problem: Problem, settings: Settings, notes: Notes) -> tuple[int, in
     return settings.features
 
 
-def _place(problem: Problem, settings: Settings) -> tuple[Points, int]:
+def _place(problem: Problem, settings: FixedSizeOptions) -> tuple[Points, int]:
     """Rows to train on, then rows held out; and how many are trained on."""
     parts = []
     held = settings.collocation if settings.train_region.single else "uniform"
@@ -203,13 +203,13 @@ def _place(problem: Problem, settings: Settings) -> tuple[Points, int]:
     return (np.concatenate([t, held_t]), np.concatenate([x, held_x])), len(t)
 
 
-def _start(problem: Problem, settings: Settings) -> np.ndarray:
+def _start(problem: Problem, settings: FixedSizeOptions) -> np.ndarray:
     rng, region = streams.generator(settings.seed, "initial rows"), settings.train_region
     return region.at(np.zeros(settings.rows[1]), problem.horizon, region.sample(rng, settings.rows[1], problem.dim))[1]
 
 
 def _rows(
-    problem: Problem, data: Equation, blocks: list[Feature], points: Points, settings: Settings, ctx: ExecutionContext
+    problem: Problem, data: Equation, blocks: list[Feature], points: Points, settings: FixedSizeOptions, ctx: ExecutionContext
 ) -> tuple[Array, Array]:
     if settings.enforce == "equation":
         return residual_rows(data, blocks, points, ctx, settings.time_degree, problem.horizon), jnp.asarray(
@@ -221,7 +221,7 @@ def _rows(
 
 
 def _initial_rows(
-    data: Equation, blocks: list[Feature], x: np.ndarray, settings: Settings, ctx: ExecutionContext
+    data: Equation, blocks: list[Feature], x: np.ndarray, settings: FixedSizeOptions, ctx: ExecutionContext
 ) -> tuple[Array, Array]:
     """φ_j(0, x_l) and u0(x_l), scaled by λ_IC = √weight, so that the squared misfit carries the weight."""
     scale = np.sqrt(settings.initial_weight)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from heatnets._core import streams
-from heatnets._core.atomic_files import require_folder
-from heatnets._core.errors import InputError, choice, count, describe, fraction, pair, positive
+from heatnets._core.atomic_files import check_writable
+from heatnets._core.errors import InputError, choice, count, fraction, pair, positive, short_repr
 from heatnets.features import families
 from heatnets.features.designs import Design
 from heatnets.features.designs import design as _design
@@ -19,7 +19,7 @@ from heatnets.pde.regions import Region
 
 
 @dataclass(frozen=True)
-class Settings:
+class FixedSizeOptions:
     """How to solve with a given size: every keyword of `hn.solve` that touches the numbers."""
 
     family: families.Family
@@ -41,7 +41,7 @@ class Settings:
     seed: int
 
 
-class Kept(NamedTuple):
+class CheckpointSpec(NamedTuple):
     """Where the rounds of a growth are kept, and what tells its problem from others."""
 
     path: Path
@@ -49,7 +49,7 @@ class Kept(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Growth:
+class AdaptiveOptions:
     """How to grow where no size is given; None is for what growth chooses."""
 
     family: families.Family
@@ -65,7 +65,7 @@ class Growth:
     seconds: float
     seed: int
     tol: float | None
-    checkpoint: Kept | None
+    checkpoint: CheckpointSpec | None
 
 
 DICTIONARY = ("orthogonal", "signs", "hadamard")  # the first is dense and is never left out
@@ -95,14 +95,14 @@ def settings(
     initial_weight: Any,
     iteration: Any,
     checkpoint: Any,
-) -> Settings | Growth:
+) -> FixedSizeOptions | AdaptiveOptions:
     """The keywords of `hn.solve`, checked: `Settings` where a size is given, `Growth` where none is.
 
     Raises an `InputError` that names the first keyword that is wrong.
     """
     grows = features is None
     if checkpoint is not None and not isinstance(checkpoint, str | Path):
-        raise InputError(f"`checkpoint` must be the name of a file; got {describe(checkpoint)}.")
+        raise InputError(f"`checkpoint` must be the name of a file; got {short_repr(checkpoint)}.")
     if checkpoint is not None and not grows:
         raise InputError("`checkpoint` keeps the rounds of a growth; a solve with `features` is one round. Leave one out.")
     if grows:
@@ -129,7 +129,7 @@ def settings(
         )
     kind = _family(family)
     if antithetic is not None and not isinstance(antithetic, bool):
-        raise InputError(f"`antithetic` must be True, False or None; got {describe(antithetic)}.")
+        raise InputError(f"`antithetic` must be True, False or None; got {short_repr(antithetic)}.")
     paired = grows if antithetic is None else antithetic
     if not isinstance(kind, _Importance):
         if grows:
@@ -177,12 +177,12 @@ def settings(
             'a source that depends on u is solved with family="importance", enforce="equation" and initial_rows="exact"; leave these keywords out.'
         )
     if grows:
-        kept = None if checkpoint is None else Kept(Path(checkpoint), fingerprint(problem))
+        kept = None if checkpoint is None else CheckpointSpec(Path(checkpoint), fingerprint(problem))
         if kept is not None:
-            require_folder(kept.path)
+            check_writable(kept.path)
         budget = SECONDS if seconds is None else positive("seconds", seconds, "It is the time the solve may take.")
         wanted = None if tol is None else fraction("tol", tol, "It is the relative L2 error over the region, for example 1e-4.")
-        return Growth(
+        return AdaptiveOptions(
             kind,
             designs,
             paired,
@@ -212,7 +212,7 @@ def settings(
         raise InputError(
             f'`rows` must hold initial rows with initial_rows="soft"; got {sizes}. Write rows=({sizes[0]}, {max(sizes[0] // 5, 1)}).'
         )
-    if counts[0] == 0 and not problem.starts_at_zero:
+    if counts[0] == 0 and not problem.zero_initial:
         raise InputError(
             f"`features` must hold initial features where u0 is not zero; got {counts}. Write features=({counts[1]}, {counts[1]})."
         )
@@ -222,7 +222,7 @@ def settings(
         raise InputError(
             f'`ridge` has no meaning with solver="{solver}", which scales the columns. Use solver="cholesky" or "pinv", or ridge=0.'
         )
-    return Settings(
+    return FixedSizeOptions(
         family=kind,
         features=counts,
         design=designs[0],
@@ -250,7 +250,7 @@ def settings(
 def _check_region(region: Any, problem: Problem, placement: str) -> None:
     if not isinstance(region, Region):
         raise InputError(
-            f'`train_region` must be hn.Box or hn.Normal (hn.Point with collocation="paths"); got {describe(region)}.'
+            f'`train_region` must be hn.Box or hn.Normal (hn.Point with collocation="paths"); got {short_repr(region)}.'
         )
     problem.check_region(region, "train_region")
     if region.single and placement != "paths":

@@ -60,7 +60,7 @@ class Fit(NamedTuple):
 
 
 @dataclass
-class Course:
+class GrowthState:
     """How far a growth has come: all that is needed to go on, but the entries, which can be computed again."""
 
     history: list[Round] = field(default_factory=list)
@@ -97,7 +97,7 @@ class Course:
         return {name: np.asarray(fit.solved.weights) for name, fit in (("fit", self.fit), ("best", self.best)) if fit is not None}
 
     @classmethod
-    def of(cls, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> Course:
+    def of(cls, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> GrowthState:
         """What was kept."""
         known = {name: words[name] for name in cls.__dataclass_fields__}
         fits = {name: Fit.of(words[name], arrays[name]) for name in ("fit", "best")}

@@ -28,7 +28,7 @@ ROUNDING = 4 * EPS  # of the terms of a sum: some roundings each way
 _MOST = 30.0  # the exponent of an error's growth that is believed
 
 
-class Grain(NamedTuple):
+class BlockSizes(NamedTuple):
     """The smallest pieces: features and rows per compiled call; judges and last judges as (points, samples on paths from each)."""
 
     block: int = 16
@@ -37,7 +37,7 @@ class Grain(NamedTuple):
     last_judges: tuple[int, int] = (256, 2)  # rather more points: a small error may be larger in places
 
     @classmethod
-    def of(cls, words: list[Any]) -> Grain:
+    def of(cls, words: list[Any]) -> BlockSizes:
         """One that was kept."""
         return cls(words[0], words[1], tuple(words[2]), tuple(words[3]))
 
@@ -56,7 +56,7 @@ class Assessment(NamedTuple):
     high: float  # what Monte Carlo values say the error is below
 
 
-class Judges:
+class ValidationSet:
     """Points of the region and samples on paths from them, where fits are judged by the error equation."""
 
     def __init__(
@@ -75,10 +75,10 @@ class Judges:
         points = np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])
         self.table = Table(problem, data, ctx, points, strip)
         self.missed: Any = 0.0
-        self.amplitude = np.broadcast_to(problem.amplitude(self.paths.t), self.paths.t.shape)  # from v to u
-        self.factor = self.amplitude * np.sqrt(self.paths.importance)  # and to a mean square over the region
+        self.value_scale = np.broadcast_to(problem.value_scale(self.paths.t), self.paths.t.shape)  # from v to u
+        self.factor = self.value_scale * np.sqrt(self.paths.importance)  # and to a mean square over the region
         if (
-            problem.starts_at_zero
+            problem.zero_initial
         ):  # u0 was zero wherever it was looked at, and has no features: look again, at the ends of these paths
             p = self.paths
             rng = streams.generator(seed, f"{stream}, further")
@@ -143,7 +143,7 @@ class Judges:
         largest = self.problem.horizon * float(np.max(np.abs(np.maximum(grown, 1.0) * residual))) + float(
             np.max(np.abs(self.missed))
         )
-        largest *= float(np.max(self.amplitude)) * max(1.0, float(np.max(self.paths.grown)))
+        largest *= float(np.max(self.value_scale)) * max(1.0, float(np.max(self.paths.grown)))
         return samples, value, terms, np.asarray(largest)
 
     def _residual(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> tuple[np.ndarray, ...]:
@@ -179,7 +179,7 @@ class FinalCheck:
     values contradict it, they win.
     """
 
-    def __init__(self, judges: Judges) -> None:
+    def __init__(self, judges: ValidationSet) -> None:
         self.problem, self._ctx, self.judges = judges.problem, judges.table.ctx, judges
         self.reference = self.judges.reference
 
@@ -188,7 +188,7 @@ class FinalCheck:
         judges, reference = self.judges, self.reference
         found = judges.assess(weights, columns, degree, rows)
         samples, value, terms, largest = judges._corrections(weights, columns, degree)
-        sharp = statistics.relative(samples, value, ROUNDING * terms, 0.99, judges.paths.pool)
+        sharp = statistics.relative_l2_interval(samples, value, ROUNDING * terms, 0.99, judges.paths.pool)
         source, slack, grown = self._source_samples()
         known, certain = (reference.compare(value, level, source) for level in (0.99, 0.998))
         doubts = tuple(
