@@ -35,7 +35,7 @@ def main() -> None:
         kinds = 1 if problem.source is None else 2
         blocks = ImportanceFamily().draw(problem, (M, M * (kinds - 1)), DESIGNS["orthogonal"], 0, True)
         N = 8 * M * kinds
-        t, x = paths(problem.region, T, 2 * N, dim, streams.generator(0, "candidates"), problem.walk)
+        t, x = paths(problem.region, T, 2 * N, dim, streams.generator(0, "candidates"), problem.canonical.paths)
         values, residuals = (np.asarray(a) for a in both_rows(data, blocks, (t, x), ctx, ""))
         force = np.asarray(forcing(data, (t, x), ctx))
         at, there = hn.random_points(problem, 1500)

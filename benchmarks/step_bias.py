@@ -23,8 +23,8 @@ PIECE = 20_000
 @with_x64
 def study(problem: hn.Problem, x: np.ndarray, pairs: int, steps: int) -> tuple[float, float, float, float]:
     """At a point: the bias of paths in steps, what is left of it in a certificate, what is allowed for it, and the standard error of what is left."""
-    assert problem.varying is not None
-    walk, t, rng = EulerPaths(problem.varying, steps), problem.horizon, np.random.default_rng(0)
+    assert problem.canonical.coefficients is not None
+    walk, t, rng = EulerPaths(problem.canonical.coefficients, steps), problem.horizon, np.random.default_rng(0)
     initial = jax.jit(jax.vmap(problem.initial))
     samples, changes, finest = [], [], []
     for _ in range(pairs // PIECE):

@@ -25,13 +25,13 @@ MAPS = ("frozen", "1 step", "2 steps", "4 steps")
 
 @with_x64
 def walk_of(problem: hn.Problem, name: str) -> EulerPaths:
-    given = problem.varying
+    given = problem.canonical.coefficients
     assert given is not None
     if name != "frozen":
         return EulerPaths(given, int(name.split()[0]))
     here = given.at(jnp.asarray(problem.horizon / 2), jnp.zeros(problem.dim))
-    still: Any = (problem.scatter, np.asarray(here.drift), float(here.reaction))
-    return EulerPaths(CoefficientField(*still, None, given.frame, False, False), 1)
+    still: Any = (problem.canonical.diffusion, np.asarray(here.drift), float(here.reaction))
+    return EulerPaths(CoefficientField(*still, None, given.transform, False, False), 1)
 
 
 def error(name: str, dim: int, features: int, which: str) -> tuple[float, float]:

@@ -182,7 +182,7 @@ def monte_carlo(who: Stranger, t: np.ndarray, x: np.ndarray, truth: np.ndarray, 
     if who.problem.nonlinear is not None:
         return None
 
-    steps = 1 if who.problem.varying is None else 64
+    steps = 1 if who.problem.canonical.coefficients is None else 64
     samples = int(
         np.clip(2e8 / (len(t) * who.tags["dim"] * steps), 16, 2**18 / len(t))
     )  # of one call: each number is a program of its own

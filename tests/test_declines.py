@@ -292,8 +292,8 @@ def test_a_reaction_at_rest_is_certified():
     meets it may not.
     """
     rest = short(lambda x: 0.0 * x[0], source=lambda t, x, u: u - u**3)
-    assert sampling_checks.shown_constant(rest.plain)
-    assert not sampling_checks.shown_constant(short(wall(0.0, 9.0), source=lambda t, x, u: u - u**3).plain)
+    assert sampling_checks.shown_constant(rest.canonical)
+    assert not sampling_checks.shown_constant(short(wall(0.0, 9.0), source=lambda t, x, u: u - u**3).canonical)
 
 
 def test_data_that_hardly_a_path_meets_are_declined():
@@ -314,8 +314,8 @@ def test_data_that_grow_too_fast_are_declined():
 def doubt_of(stated, by_samples, seed=0):
     with jax.enable_x64(True):
         rng, ctx = streams.generator(seed, "test"), make_context()
-        met = sampling_checks.over_region(stated.plain, rng, ctx)
-        return sampling_checks.doubt(stated.plain, met, by_samples, rng, ctx)
+        met = sampling_checks.over_region(stated.canonical, rng, ctx)
+        return sampling_checks.doubt(stated.canonical, met, by_samples, rng, ctx)
 
 
 def test_any_value_may_be_the_same():

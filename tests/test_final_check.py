@@ -166,10 +166,10 @@ def test_reference_values_know_the_difference(rate):
     """Held against the exact solution they see nothing; held against a solution that is off by a tenth they see a tenth."""
     process = {"process": hn.OrnsteinUhlenbeck(rate=rate, diffusion=0.5)} if rate else {"diffusion": 0.5}
     problem = hn.Problem(dim=5, horizon=2.0, initial=bell, source=waves, **process)
-    plain, held = problem.plain, 0
+    plain, held = problem.canonical, 0
     for seed in range(20):
         found = ReferenceValues.over_region(plain, equation(plain, 0)[0], seed, "test", make_context(), points=64)
-        t, x = problem.frame.from_canonical(*found.points) if problem.frame.changes else found.points
+        t, x = problem.transform.from_canonical(*found.points) if problem.transform.changes else found.points
         exact = waves_exact(t, x, 0.5, rate)
         right, wrong = found.compare(exact, 0.95), found.compare(1.1 * exact, 0.95)
         held += right.low == 0.0 and wrong.low < 0.1 < wrong.high

@@ -78,7 +78,7 @@ def problem_of(name, backward=False, **more):
 def test_roots(name):
     given, A = DIFFUSIONS[name]
     scatter = diffusion.diffusion(given, DIM)
-    S = scatter.shape(np.eye(DIM)).T
+    S = scatter.apply_sqrt(np.eye(DIM)).T
     np.testing.assert_allclose(S @ S.T, A, atol=1e-13)
     np.testing.assert_allclose(scatter.matrix(DIM), A, atol=1e-13)
     np.testing.assert_allclose(scatter.solve(np.eye(DIM)), np.linalg.inv(A), rtol=1e-9, atol=1e-10)
@@ -105,7 +105,7 @@ def test_second_derivatives(name, rung):
     x = np.array([0.3, -0.7, 0.9, 0.4])
     wanted = np.sum(A * np.asarray(jax.hessian(f)(x)))
     if rung is None:
-        found, _ = choose("f", function, (x,), scatter=scatter)
+        found, _ = choose("f", function, (x,), diffusion=scatter)
         assert found.rung == ("closed form" if name == "scalar" else "folx sparse")
     elif rung == "closed form" and name != "scalar":
         return
@@ -119,8 +119,8 @@ def test_second_derivatives(name, rung):
 def test_plain_coordinates(name, backward):
     """There and back; slopes and clocks by autodiff; and v_s - tr(A D²v) = F in them, for a u that is no solution of anything simpler."""
     problem = problem_of(name, backward)
-    frame, plain, A = problem.frame, problem.plain, problem.scatter.matrix(DIM)
-    assert plain.plain is plain
+    frame, plain, A = problem.transform, problem.canonical, problem.canonical.diffusion.matrix(DIM)
+
     assert np.isclose(plain.horizon, frame.to_canonical(np.asarray(0.0 if backward else 0.6), np.ones(DIM))[0])
     t, x = hn.random_points(problem, 5)
     s, y = frame.to_canonical(t, x)
@@ -156,7 +156,7 @@ def test_closed_form_laplacians_are_carried_over(name):
         dim=DIM, horizon=0.5, initial=hn.Function(lambda x: jnp.sum(jnp.sin(x)), laplacian=lambda x: -jnp.sum(jnp.sin(x))),
         source=hn.Function(lambda t, x: t * jnp.sum(x**2), laplacian=lambda t, x: t * 2.0 * DIM), **more,
     )  # fmt: skip
-    plain = problem.plain
+    plain = problem.canonical
     if name == "geometric":
         assert plain.initial.laplacian is None
         return

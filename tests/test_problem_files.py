@@ -112,7 +112,7 @@ def test_everything_a_problem_may_have(more, wanted):
 def test_terminal_problems_and_processes():
     text = 'dim = 2\nhorizon = 1\nterminal = "softplus(mean(x) - 100)"\nreaction = -0.05\nregion = { point = 100 }\n[process.geometric_brownian]\nvolatility = 0.2\ngrowth = 0.05\ncorrelation = 0.3\n'
     stated = from_toml(text + "[[certify]]\nx = 100\n")
-    assert stated.problem.backward
+    assert stated.problem.is_terminal
     assert stated.points[0].t == 0
     python = hn.Problem(
         dim=2, horizon=1.0, terminal=lambda x: jnp.logaddexp(jnp.mean(x) - 100, 0.0), reaction=-0.05, region=hn.Point([100.0, 100.0]),

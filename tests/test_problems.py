@@ -33,16 +33,16 @@ def test_the_exact_solution_solves_the_equation(name, parameters):
         assert name in ("arithmetic-basket", "max-call", "default-risk", "allen-cahn", "sine-gordon", "rational")
         return
     # In coordinates where nothing is left but scatter and source; those of heat problems are the user's own.
-    plain, frame, A = problem.plain, problem.frame, problem.scatter.matrix(problem.dim)
+    plain, frame, A = problem.canonical, problem.transform, problem.canonical.diffusion.matrix(problem.dim)
 
     def v(s, y):
         t, x = frame.from_canonical(s, y)
         return problem.exact(t, x) / frame.value_scale(t)
 
     def operator(s, y):
-        if plain.varying is None:
+        if plain.coefficients is None:
             return jnp.sum(A * jax.hessian(lambda z: v(s, z))(y))
-        given, (t, x) = plain.varying, frame.from_canonical(s, y)  # as the user wrote it
+        given, (t, x) = plain.coefficients, frame.from_canonical(s, y)  # as the user wrote it
 
         def flux(z):
             a = given.diffusion(t, z) if callable(given.diffusion) else jnp.ones(())

@@ -65,12 +65,12 @@ def test_the_radial_oracle_knows_the_heat_equation():
 
 def test_the_flow_of_a_source_is_that_of_its_differential_equation():
     """v' = v - v³ from v0: v²= e^{2s} v0² / (1 + v0²(e^{2s} - 1))."""
-    problem = hn.Problem(dim=3, horizon=0.8, initial=bell, source=cubic).plain
+    problem = hn.Problem(dim=3, horizon=0.8, initial=bell, source=cubic).canonical
     y, s = jnp.array([0.3, -0.2, 0.9]), 0.7
     v0 = bell(y)
     wanted = np.sqrt(np.exp(2 * s) * v0**2 / (1 + v0**2 * (np.exp(2 * s) - 1)))
-    assert problem.flows
-    assert float(problem.reacted(s, y)) == pytest.approx(float(wanted), rel=1e-5)
+    assert problem.flow_resolved
+    assert float(problem.reaction_flow(s, y)) == pytest.approx(float(wanted), rel=1e-5)
     finer = ReactionFlow(problem.nonlinear, problem.initial, steps=64)
     assert float(finer(s, y)) == pytest.approx(float(wanted), rel=1e-9)
     assert float(problem.source(s, y)) == pytest.approx(float(wanted - wanted**3), rel=1e-4)
@@ -86,8 +86,8 @@ def test_a_polynomial_stands_in_for_a_source_with_kinks():
         wanted = smooth(0.4, np.array([1.2, 0.0]), u)
         assert float(stand_in(0.4, jnp.array([1.2, 0.0]), u)) == pytest.approx(wanted, rel=1e-10)
     kinked = hn.Problem(dim=2, horizon=1.0, initial=bell, source=lambda t, x, u: jnp.abs(u))
-    assert kinked.bent
-    assert not problem.bent
+    assert kinked.source_has_kinks
+    assert not problem.source_has_kinks
     assert abs(float(ChebyshevSource(kinked.nonlinear.function, -1.0, 1.0)(0.0, jnp.zeros(2), 0.7)) - 0.7) < 0.1
 
 
@@ -107,7 +107,7 @@ def brute(phi, t, x):
 )
 def test_entries_are_those_of_brute_force(source):
     """φ and (∂_t - Δ)φ of both kinds of features, against autodiff of the value."""
-    problem = hn.Problem(dim=3, horizon=0.6, initial=bell, source=source).plain
+    problem = hn.Problem(dim=3, horizon=0.6, initial=bell, source=source).canonical
     data, _ = equation(problem, 0)
     chained = isinstance(data.reaction, Chained)
     assert chained == problem.nonlinear.is_x_independent(3)
@@ -134,7 +134,7 @@ def table(problem, features, rows=40, seed=0):
 @pytest.mark.parametrize("degree", [0, 2])
 def test_rows_are_the_tangent_of_the_equation(source, degree):
     """A w - b at the linearisation point is the residual, and A is its derivative in the weights."""
-    problem = hn.Problem(dim=3, horizon=0.6, initial=bell, source=source).plain
+    problem = hn.Problem(dim=3, horizon=0.6, initial=bell, source=source).canonical
     rows = table(problem, (3, 2))
     w = np.random.default_rng(1).standard_normal(5 * (degree + 1)) / 3
 
@@ -175,19 +175,19 @@ def test_the_change_of_a_slope_is_bounded_in_all_directions():
     """f = -|p|²: its derivative changes by 2 size²/(2t) |z|, in every direction; f = u³ at u: by 6 u size² and what is beyond."""
     problem = hn.Problem(
         dim=4, horizon=1.0, initial=bell, source=lambda t, x, u, du: -du @ du, diffusion=np.array([0.5, 1, 2, 4.0])
-    ).plain
+    ).canonical
     data, _ = equation(problem, 0)
     blocks = ImportanceFamily().draw(problem, (4, 4), designs.DESIGNS["gaussian"], 0, True)
     fit = Fit(data, [(b, jnp.full((4, 1), 0.25)) for b in blocks])
-    given = (problem.nonlinear, fit, on_device(problem.scatter), None)
+    given = (problem.nonlinear, fit, on_device(problem.diffusion), None)
     s, y, size, t = jnp.asarray(0.4), jnp.array([0.1, 0.2, -0.3, 0.4]), jnp.asarray(0.01), jnp.asarray(0.7)
     assert float(bent(given, s, y, size, t)) == pytest.approx(0.01**2 / 0.7 / 0.5, rel=1e-3)  # 2/(2t) over the smallest of A
-    alone = hn.Problem(dim=4, horizon=1.0, initial=bell, source=lambda t, x, u: u**3).plain
+    alone = hn.Problem(dim=4, horizon=1.0, initial=bell, source=lambda t, x, u: u**3).canonical
     data, _ = equation(alone, 0)
     blocks = ImportanceFamily().draw(alone, (4, 4), designs.DESIGNS["gaussian"], 0, True)
     fit = Fit(data, [(b, jnp.full((4, 1), 0.25)) for b in blocks])
     u = float(fit.both(s, y, False)[0])
-    assert float(bent((alone.nonlinear, fit, on_device(alone.scatter), None), s, y, size, t)) == pytest.approx(
+    assert float(bent((alone.nonlinear, fit, on_device(alone.diffusion), None), s, y, size, t)) == pytest.approx(
         6 * u * 1e-4, rel=0.1
     )
 
@@ -349,7 +349,10 @@ def test_a_network_that_is_no_solution_is_not_certified():
     u = hn.solve(hn.problems.get("allen-cahn", dim=4, horizon=1.0), features=(12, 12), antithetic=True, collocation="paths")
     far = hn.Problem(dim=4, horizon=1.0, initial=lambda x: 30 / (2 + 0.4 * (x @ x)), source=cubic, region=hn.Point(np.zeros(4)))
     wrong = u.of(far)
-    wrong._plain, wrong._blocks = far.plain, [(block, 30 * w) for block, w in u._blocks]  # thirty times a solution is none
+    wrong._canonical, wrong._blocks = (
+        far.canonical,
+        [(block, 30 * w) for block, w in u._blocks],
+    )  # thirty times a solution is none
     wrong.__dict__.pop("_tangent_data", None)
     wrong.__dict__.pop("_linear", None)
     for seed in (9, 3, 0):  # all three were certified before the error found was squared, too

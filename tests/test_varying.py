@@ -96,7 +96,7 @@ def test_residuals_of_features_are_those_of_the_equation_as_it_is_written(diffus
     more = {"initial": None, "terminal": bell} if backward else {}
     more |= {"source": None} if diffusion == "matrix" else {}  # which takes long to compile
     problem = posed(diffusion, form, **more)
-    data, _ = equation(problem.plain, 0)
+    data, _ = equation(problem.canonical, 0)
     rng = np.random.default_rng(1)
     noise = jnp.asarray(rng.standard_normal((2, *problem.feature_paths.normals(DIM))))
     features = [Pair(MovedInitial(noise[0], jnp.asarray(0.7))), MovedSource(noise[1], jnp.asarray(0.4), jnp.asarray(1.3))]
@@ -125,15 +125,15 @@ def test_steps_with_constant_functions_have_the_exact_law():
     problem = hn.Problem(
         dim=2, horizon=1.0, initial=bell, diffusion=lambda t, x: A * jnp.ones(()), drift=lambda t, x: jnp.asarray(b), reaction=lambda t, x: c * jnp.ones(()), form="trace",
     )  # fmt: skip
-    assert isinstance(problem.walk, EulerPaths)
+    assert isinstance(problem.canonical.paths, EulerPaths)
     rng = np.random.default_rng(0)
-    noise = problem.walk.draw(rng, (20_000,), 2)
-    moved = problem.walk.go(0.9, np.array([0.2, 0.1]), 0.6, noise)
+    noise = problem.canonical.paths.draw(rng, (20_000,), 2)
+    moved = problem.canonical.paths.go(0.9, np.array([0.2, 0.1]), 0.6, noise)
     np.testing.assert_allclose(moved.weight, np.exp(c * 0.6), rtol=1e-12)
     np.testing.assert_allclose(moved.place, [0.2, 0.1] + 0.6 * b + moved.push, atol=1e-14)
     np.testing.assert_allclose(np.cov(moved.push.T), 2 * 0.6 * A * np.eye(2), atol=0.04)
     # Steps half as many end at the same place, as increments are summed.
-    _, (factor, coarse, pairs), (zero, coarser, fours) = problem.walk.levels(noise)
+    _, (factor, coarse, pairs), (zero, coarser, fours) = problem.canonical.paths.levels(noise)
     assert (factor, zero) == (-1.0, 0.0)
     np.testing.assert_allclose(coarser.go(0.9, np.array([0.2, 0.1]), 0.6, fours).place, moved.place, atol=1e-13)
     np.testing.assert_allclose(coarse.go(0.9, np.array([0.2, 0.1]), 0.6, pairs).place, moved.place, atol=1e-13)
@@ -141,7 +141,7 @@ def test_steps_with_constant_functions_have_the_exact_law():
 
 def test_euler_has_the_mean_of_its_recursion_and_takes_coefficients_at_the_paths_own_time():
     problem = hn.Problem(dim=1, horizon=1.0, initial=bell, drift=lambda t, x: t * x)
-    walk = EulerPaths(problem.varying, 8)
+    walk = EulerPaths(problem.canonical.coefficients, 8)
     rng = np.random.default_rng(0)
     half = walk.draw(rng, (50_000,), 1)
     moved = walk.go(1.0, np.array([1.5]), 0.8, np.concatenate([half, -half]))
@@ -154,7 +154,7 @@ def test_euler_has_the_mean_of_its_recursion_and_takes_coefficients_at_the_paths
 @pytest.mark.parametrize("diffusion", ["diagonal", "matrix"])
 def test_derivatives_of_paths(diffusion):
     problem = posed(diffusion, "trace")
-    walk, rng = problem.walk, np.random.default_rng(3)
+    walk, rng = problem.canonical.paths, np.random.default_rng(3)
     noise, x = walk.draw(rng, (3,), DIM), rng.uniform(-1, 1, (3, DIM))
     t, lag, slope, by_weight = np.full(3, 0.5), np.array([0.1, 0.3, 0.5]), rng.standard_normal((3, DIM)), rng.standard_normal(3)
     w, c, e = rng.standard_normal((3, DIM)), rng.standard_normal((3, DIM)), 1e-4
@@ -354,9 +354,9 @@ def test_a_reaction_as_a_function_is_the_same_as_a_number(process, backward):
     a, b = (hn.montecarlo.importance(p, t, x, samples=20_000) for p in (number, function))
     assert abs(a.value - b.value) < 4 * np.hypot(a.standard_error, b.standard_error) + b.truncation_bias
     assert b.truncation_bias < 1e-2 * b.value
-    s, y = function.frame.to_canonical(np.array([t]), x[None])
+    s, y = function.transform.to_canonical(np.array([t]), x[None])
     u = hn.solve(function, features=(8, 0), rows=(64, 0), antithetic=True, collocation="paths")
-    network, plain = u.network(), function.plain
+    network, plain = u.network(), function.canonical
     for steps in (0, 4):
         drawn = error_equation.martingale_form(plain, network, s, y, 4096, [np.random.default_rng(0)], steps)
         value = network.value(s, y)[0] + drawn.corrections.mean(axis=1)
@@ -389,9 +389,11 @@ def test_jumps_of_coefficients_are_told():
         hn.Problem(dim=1, horizon=0.5, initial=bell, diffusion=step, form="trace")
     with pytest.warns(hn.HeatnetsWarning, match="`reaction` jumps"):
         problem = hn.Problem(dim=1, horizon=0.5, initial=bell, reaction=lambda t, x: jnp.where(t > 0.27, 1.0, 0.0))
-    assert problem.varying.jumps == ("reaction",)
+    assert problem.canonical.coefficients.jumps == ("reaction",)
     for smooth in (lambda t, x: 2 + jnp.tanh(1e4 * x[0]), lambda t, x: 1 + jnp.abs(x[0])):
-        assert hn.Problem(dim=1, horizon=0.5, initial=bell, diffusion=smooth, form="divergence").varying.jumps == ()
+        assert (
+            hn.Problem(dim=1, horizon=0.5, initial=bell, diffusion=smooth, form="divergence").canonical.coefficients.jumps == ()
+        )
 
 
 def test_a_step_of_the_users_own_is_used():
@@ -401,12 +403,12 @@ def test_a_step_of_the_users_own_is_used():
         return jnp.exp(-h) * x + jnp.sqrt(-jnp.expm1(-2 * h)) * noise
 
     problem = hn.Problem(dim=1, horizon=2.0, initial=bell, drift=lambda t, x: -x, step=exact_step)
-    walk = EulerPaths(problem.varying, 1)
+    walk = EulerPaths(problem.canonical.coefficients, 1)
     noise = np.linspace(-2, 2, 9)[:, None, None]
     moved = walk.go(2.0, np.array([1.5]), 2.0, noise)
     np.testing.assert_allclose(moved.place[:, 0], 1.5 * np.exp(-2) + np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12)
     np.testing.assert_allclose(moved.push[:, 0], np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12, atol=1e-15)
-    assert isinstance(hn.Problem(dim=1, horizon=2.0, initial=bell).walk, ExactPaths)
+    assert isinstance(hn.Problem(dim=1, horizon=2.0, initial=bell).canonical.paths, ExactPaths)
     u = hn.solve(problem, features=(16, 0), rows=(128, 0), antithetic=True, collocation="paths")
     sure = u.certify(2.0, [0.7])
     mean, variance = 0.7 * np.exp(-2), 1 - np.exp(-4)

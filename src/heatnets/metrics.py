@@ -51,7 +51,7 @@ def random_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points
     n = count("points", points, 1, "It is the number of test points.")
     rng = streams.generator(streams.check_seed(seed), "test points")
     t, x = judged(problem.region, problem.horizon, n, problem.dim, rng)
-    return (problem.horizon - t if problem.backward else t), x
+    return (problem.horizon - t if problem.is_terminal else t), x
 
 
 @with_x64

@@ -32,6 +32,7 @@ from heatnets.features.features import Feature, KernelSource, MovedSource, packe
 from heatnets.fit import network
 from heatnets.fit.assembly import forcing, initial_values, powers, value_rows
 from heatnets.pde import smoothness
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.fingerprint import fingerprint, mark
 from heatnets.pde.function import place
 from heatnets.pde.problem import Problem
@@ -100,20 +101,20 @@ class Solution:
 
     def __init__(
         self,
-        problem: Problem,
+        canonical: CanonicalProblem,
         equation: Equation,
         blocks: list[Feature],
         weights: Float[Array, " columns"],
         ctx: ExecutionContext,
         stats: dict[str, Any],
     ) -> None:
-        self.problem, self._plain, self.stats = problem, problem, MappingProxyType(stats)
+        self._canonical, self.stats = canonical, MappingProxyType(stats)
         self._equation, self._ctx = equation, ctx
         sizes = [len(block.start) for block in blocks]
         degree = stats["time_degree"]
         parts = np.split(np.asarray(weights).reshape(degree + 1, -1).T, np.cumsum(sizes)[:-1])
         self.weights = tuple(part if degree else part[:, 0] for part in parts)
-        units = problem.horizon ** np.arange(degree + 1.0)  # weights belong to (t/T)^k
+        units = canonical.horizon ** np.arange(degree + 1.0)  # weights belong to (t/T)^k
         self._blocks = [(block, jax.device_put(w / units, ctx.device)) for block, w in zip(blocks, parts, strict=True) if len(w)]
 
     @property
@@ -123,8 +124,8 @@ class Solution:
         """
         return is_solved(self.stats)
 
-    def of(self, problem: Problem) -> Solution:
-        """This solution of `problem.plain` as one of the problem itself, in the user's times, places and values."""
+    def with_problem(self, problem: Problem) -> Solution:
+        """This solution of `problem.canonical` as one of the problem itself, in the user's times, points and values."""
         other = copy(self)
         other.problem = problem
         other.__dict__.pop("_mark", None)
@@ -163,15 +164,15 @@ class Solution:
 
     def _see(self, t: Any, x: Any, positive_time: bool = False) -> EvaluationPoints:
         times, places, single = self.problem.points(t, x, positive_time=positive_time)
-        frame = self.problem.frame
-        value_scale = frame.value_scale(times)
+        transform = self.problem.transform
+        value_scale = transform.value_scale(times)
         return EvaluationPoints(
             times,
             places,
-            *frame.to_canonical(times, places),
+            *transform.to_canonical(times, places),
             value_scale,
-            value_scale[:, None] * frame.slope(times, places),
-            frame.rate(times),
+            value_scale[:, None] * transform.slope(times, places),
+            transform.rate(times),
             single,
         )
 
@@ -261,7 +262,7 @@ class Solution:
             raise InputError(
                 f"`direction` must be a vector of {self.problem.dim} finite numbers, not all zero, or one for each point; got shape {along.shape}."
             )
-        first, second = self.problem.frame.curve(seen.t, seen.x, along * np.ones_like(seen.x))
+        first, second = self.problem.transform.curve(seen.t, seen.x, along * np.ones_like(seen.x))
         how = partial(derivatives.certify_curvature, curves=(first, second))
         return self._certified(how, seen, seen.value_scale, samples, confidence, seed, halfwidth, progress, True)
 
@@ -279,27 +280,27 @@ class Solution:
     ) -> Certificate:
         """Certificates of values or of derivatives (`weighted` where data are not smooth), their arguments checked; `unit` is what makes the user's of the plain problem's."""
         samples, level, seed, wanted = check_asked(samples, confidence, seed, halfwidth)
-        if weighted and self._plain.nonlinear is not None:
+        if weighted and self._canonical.nonlinear is not None:
             raise InputError(
                 "certified derivatives are for sources that do not depend on u: what the tangent of such a source leaves out is bounded for values alone. "
                 "u.gradient(t, x) is the network's; u.certify at two nearby points bounds a difference."
             )
         smooth = self._smooth_from(seen.s, seen.y)
-        if not smooth and weighted and self._plain.varying is not None:
+        if not smooth and weighted and self._canonical.coefficients is not None:
             raise InputError(
                 "certified derivatives of data with kinks or jumps need constant coefficients: the weight that takes a derivative's place is known for those. "
                 "Smooth the data, or certify values at nearby points."
             )
-        rounding_scale = self.problem.frame.rounding_scale(seen.t, seen.x) if self.problem.frame.changes else None
+        rounding_scale = self.problem.transform.rounding_scale(seen.t, seen.x) if self.problem.transform.changes else None
         marks = streams.marks(self._mark, seen.t, seen.x)
         rare = 0.0 if weighted else self._rare
         asked = CertifyOptions(samples, level, seed, wanted, smooth, self._teller(progress), unit, rounding_scale, marks, rare)
         with jax.default_device(self._ctx.device):
             found = how(self._linear, self.network(), seen.s, seen.y, asked)
-            if self._plain.nonlinear is not None:
+            if self._canonical.nonlinear is not None:
                 left = remainder(
                     self._linear,
-                    self._plain.nonlinear.slopes,
+                    self._canonical.nonlinear.slopes,
                     self.network(),
                     self._bends,
                     seen.s,
@@ -310,7 +311,7 @@ class Solution:
                 )
                 found = found.allowing(unit * left.bound, left.reasons, wanted)
             found = found.doubting([self._doubts(s, y, asked, i) for i, (s, y) in enumerate(zip(seen.s, seen.y, strict=True))])
-        if self.problem.frame.changes:
+        if self.problem.transform.changes:
             found = found.widened(4 * EPS)  # exponentials and logarithms on the way to plain coordinates and back
         return found.first() if seen.single else found
 
@@ -319,8 +320,8 @@ class Solution:
         if s == 0:
             return ()
         rng = asked.rng("encounters", i)
-        met = sampling_checks.from_point(self._plain, float(s), y, rng, self._quiet)
-        found = sampling_checks.doubt(self._plain, met, not asked.smooth, rng, self._quiet, rare=0.0)
+        met = sampling_checks.from_point(self._canonical, float(s), y, rng, self._quiet)
+        found = sampling_checks.doubt(self._canonical, met, not asked.smooth, rng, self._quiet, rare=0.0)
         return () if found is None or found.curable else (found.words,)
 
     @with_x64
@@ -343,12 +344,12 @@ class Solution:
         samples = count("samples", samples, 4, "They come in pairs, and two independent ones are multiplied.")
         found = values.region_error(
             self._linear, self.network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
-            seed=streams.check_seed(seed), smooth=self._smooth, mark=self._mark, rare=self._rare > 0, reference=None if self._plain.nonlinear is not None else partial(self._reference, seed),
+            seed=streams.check_seed(seed), smooth=self._smooth, mark=self._mark, rare=self._rare > 0, reference=None if self._canonical.nonlinear is not None else partial(self._reference, seed),
         )  # fmt: skip
         with jax.default_device(self._ctx.device):
             rng = streams.generator(seed, "region encounters", self._mark)
-            met = sampling_checks.over_region(self._plain, rng, self._quiet)
-            doubt = sampling_checks.doubt(self._plain, met, not self._smooth, rng, self._quiet)
+            met = sampling_checks.over_region(self._canonical, rng, self._quiet)
+            doubt = sampling_checks.doubt(self._canonical, met, not self._smooth, rng, self._quiet)
         if doubt is None or (doubt.curable and found.high <= sampling_checks.EXACT):
             return found
         return replace(found, certified=False, reasons=(doubt.words, *found.reasons))
@@ -362,7 +363,7 @@ class Solution:
     def _reference(self, seed: int, s: np.ndarray, y: np.ndarray) -> ReferenceValues:
         """Monte Carlo values at points of the canonical problem, at a small part of the cost of the network's residuals there."""
         with jax.default_device(self._ctx.device):
-            found = ReferenceValues(self._plain, self._equation, s, y, seed, "region error", self._quiet, self._mark)
+            found = ReferenceValues(self._canonical, self._equation, s, y, seed, "region error", self._quiet, self._mark)
             found.extend(8 * len(s) * sum(len(w) for w in self.weights))
         return found
 
@@ -383,11 +384,11 @@ class Solution:
                 phi = np.asarray(value_rows(self._equation, [block], (seen.s, seen.y), self._quiet, ""))[0]
                 terms[kind] = (np.asarray(w) @ powers(seen.s[0], w.shape[1] - 1)[0], phi)
         network = self.network()
-        network = network if self._plain.nonlinear is None else network._replace(source=self._force)
+        network = network if self._canonical.nonlinear is None else network._replace(source=self._force)
         (mark,) = streams.marks(self._mark, seen.t, seen.x)
         rng = streams.generator(streams.check_seed(seed), "explanation", mark)
-        found = explain(self._plain, network, terms, float(seen.s[0]), seen.y[0], samples, rng)
-        passed = np.abs(seen.t[0] - self.problem.frame.inverse_time(seen.s[0] - found.lags))
+        found = explain(self._canonical, network, terms, float(seen.s[0]), seen.y[0], samples, rng)
+        passed = np.abs(seen.t[0] - self.problem.transform.inverse_time(seen.s[0] - found.lags))
         return found.seen(float(seen.t[0]), seen.x[0], passed, float(seen.value_scale[0]))
 
     def save(self, path: str | Path) -> Path:
@@ -412,8 +413,8 @@ class Solution:
             arrays |= {f"block {i} {name}": array for name, array in parts.items()}
         arrays |= {f"weights {i}": w for i, w in enumerate(self.weights)}
         manifest = {
-            "heatnets": __version__, "jax": jax.__version__, "origin": container.words(self.problem.origin), "problem": repr(self.problem), "fingerprint": fingerprint(self.problem),
-            "guessed": "smoothly" if self._plain.smoothly else "", "blocks": blocks, "stats": container.words(self.stats),
+            "heatnets": __version__, "jax": jax.__version__, "origin": container.words(self.problem.provenance), "problem": repr(self.problem), "fingerprint": fingerprint(self.problem),
+            "guessed": "smoothly" if self._canonical.smoothed_guess else "", "blocks": blocks, "stats": container.words(self.stats),
         }  # fmt: skip
         return container.write(target, "result", manifest, arrays)
 
@@ -422,7 +423,7 @@ class Solution:
     def kinks(self) -> str:
         """Which of the data have kinks or jumps, in words; empty where none were found. Where they have, `residual` says nothing."""
         with jax.default_device(self._ctx.device):
-            return smoothness.describe(smoothness.kinks(self._plain, self.stats["seed"], self._quiet))
+            return smoothness.describe(smoothness.kinks(self._canonical, self.stats["seed"], self._quiet))
 
     @cached_property
     def _mark(self) -> streams.Mark:
@@ -437,7 +438,7 @@ class Solution:
     def _smooth_from(self, t: np.ndarray, x: np.ndarray) -> bool:
         """The same on paths from given points, which the region may know nothing of."""
         with jax.default_device(self._ctx.device):
-            return self._smooth and not smoothness.kinks(self._plain, self.stats["seed"], self._quiet, (t, x))
+            return self._smooth and not smoothness.kinks(self._canonical, self.stats["seed"], self._quiet, (t, x))
 
     def _teller(self, progress: Progress | None) -> Callable[[int, int], None]:
         tell = self._ctx.progress if progress is None else make_context(self._ctx.device, None, progress).progress
@@ -452,11 +453,11 @@ class Solution:
         """The equation with Laplacians, also where the weights were found without."""
         with jax.default_device(self._ctx.device):
             known = "none" not in self._equation.rungs.values()
-            return self._equation if known else equation(self._plain, self.stats["seed"])[0]
+            return self._equation if known else equation(self._canonical, self.stats["seed"])[0]
 
     def network(self) -> NetworkEvaluator:
         """This solution as a certificate asks for it."""
-        dim, ctx = self.problem.dim, self._quiet
+        dim, ctx = self._canonical.dim, self._quiet
 
         def contracted(terms: Callable[..., Any], data: Equation, floats: int, t: np.ndarray, x: np.ndarray) -> Any:
             with jax.default_device(ctx.device):
@@ -504,7 +505,7 @@ class Solution:
 
         def source(t: np.ndarray, x: np.ndarray) -> np.ndarray:
             with jax.default_device(ctx.device):
-                if self._plain.nonlinear is not None:
+                if self._canonical.nonlinear is not None:
                     return evaluate(_left_over, self._tangent_data, (t, x), 32 * dim, ctx)
                 return forcing(self._equation, (t, x), ctx)
 
@@ -527,23 +528,27 @@ class Solution:
 
     def _force(self, s: np.ndarray, y: np.ndarray) -> np.ndarray:
         """The source; at the network, where it depends on u."""
-        if self._plain.nonlinear is None:
+        if self._canonical.nonlinear is None:
             return forcing(self._equation, (s, y), self._quiet)
-        return evaluate(_forced, self._tangent_data, (s, y), 32 * self.problem.dim, self._quiet)
+        return evaluate(_forced, self._tangent_data, (s, y), 32 * self._canonical.dim, self._quiet)
 
     def _bends(self, s: np.ndarray, y: np.ndarray, size: np.ndarray, t: np.ndarray) -> np.ndarray:
         """How much the derivatives of the source change over an error of some size."""
-        data = (*self._tangent_data, on_device(self._plain.scatter), on_device(self._plain.varying))
-        return evaluate(bent, data, (s, y, size, t), 64 * self.problem.dim, self._quiet)
+        data = (*self._tangent_data, on_device(self._canonical.diffusion), on_device(self._canonical.coefficients))
+        return evaluate(bent, data, (s, y, size, t), 64 * self._canonical.dim, self._quiet)
 
     @cached_property
     def _tangent_data(self) -> tuple[Any, linearization.Fit]:
-        return self._plain.nonlinear, linearization.Fit(self._equation, self._blocks)
+        return self._canonical.nonlinear, linearization.Fit(self._equation, self._blocks)
 
     @cached_property
-    def _linear(self) -> Problem:
+    def _linear(self) -> CanonicalProblem:
         """The linear problem that the error of this solution obeys."""
-        return self._plain if self._plain.nonlinear is None else linearization.tangent(self._plain, self._tangent_data[1])
+        return (
+            self._canonical
+            if self._canonical.nonlinear is None
+            else linearization.tangent(self._canonical, self._tangent_data[1])
+        )
 
     def _contract(
         self, terms: Callable[..., Any], seen: EvaluationPoints, floats: int, equation: Equation | None = None

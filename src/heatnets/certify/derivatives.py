@@ -20,10 +20,12 @@ from heatnets.certify.error_equation import (
     weighted_bends,
 )
 from heatnets.certify.values import AGAIN, MOST, STEPS, Certificate, CertifyOptions, jumps, nearby, of_steps
-from heatnets.pde.problem import Problem
+from heatnets.pde.canonical import CanonicalProblem
 
 
-def certify_gradient(problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions) -> Certificate:
+def certify_gradient(
+    problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions
+) -> Certificate:
     """Intervals for each component of the true gradient at points with t > 0: the residual form differentiated where ũ is smooth, else a weight."""
     size = np.abs(x) if asked.rounding_scale is None else asked.rounding_scale
     near = [u.gradient(t, y) for y in nearby(x, size, asked, "last bits of the gradient", 3)]
@@ -40,7 +42,7 @@ def certify_gradient(problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np
             return 0.0
         pilot = asked.rng("gradient certificate pilot", i)
         spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
-        return 0.5 * float(spread) * problem.scatter.stiffness / np.sqrt(2 * t[i])
+        return 0.5 * float(spread) * problem.diffusion.stiffness / np.sqrt(2 * t[i])
 
     method = "residual, differentiated" if asked.smooth else f"martingale, weighted, {STEPS} steps"
     units = np.broadcast_to(asked.unit, x.shape)
@@ -48,7 +50,7 @@ def certify_gradient(problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np
 
 
 def certify_curvature(
-    problem: Problem,
+    problem: CanonicalProblem,
     u: NetworkEvaluator,
     t: np.ndarray,
     x: np.ndarray,
@@ -71,7 +73,7 @@ def certify_curvature(
             return 0.0
         pilot = asked.rng("curvature certificate pilot", i)
         spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
-        return 0.5 * float(spread) * float(curves[0][i] @ problem.scatter.solve(curves[0][i])) / (2 * t[i])
+        return 0.5 * float(spread) * float(curves[0][i] @ problem.diffusion.solve(curves[0][i])) / (2 * t[i])
 
     method = "residual, differentiated twice" if asked.smooth else "Monte Carlo, weighted"
     # By weights the samples are of u itself, not of what the network lacks.
@@ -82,7 +84,7 @@ def certify_curvature(
 
 
 def _tallied(
-    problem: Problem,
+    problem: CanonicalProblem,
     draw: Callable[[int, int, Any], Iterator[SampleBatch]],
     unseen: Callable[[int], Any],
     base: np.ndarray,
@@ -109,7 +111,7 @@ def _tallied(
             found = t_half_width(tally.variance, tally.kurtosis, tally.largest, tally.count, confidence, least=least)
             mean[i], spent[i] = tally.mean, 2 * tally.count
             half[i], reasons[i], left = found + rounding[i], _doubts(tally), 0.0
-            if problem.varying is not None:
+            if problem.coefficients is not None:
                 allowed, left, why = of_steps(np.concatenate(steps), half[i])
                 half[i], reasons[i] = half[i] + allowed, (*reasons[i], *why)
             if not np.all(np.isfinite(half[i])):

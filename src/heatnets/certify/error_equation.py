@@ -21,8 +21,8 @@ from heatnets._core import streams
 from heatnets._core.precision import EPS
 from heatnets._core.statistics import Pool
 from heatnets.fit.collocation import judged, time_fractions
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.paths import PathEnd, PathSimulator
-from heatnets.pde.problem import Problem
 
 CHUNK = 2**23  # coordinates of sample points held at once
 
@@ -41,14 +41,14 @@ class ValidationSamples(NamedTuple):
 
 
 def paths(
-    problem: Problem, points: int, samples: int, seed: int, stream: str, at: WeightedPoints | None = None
+    problem: CanonicalProblem, points: int, samples: int, seed: int, stream: str, at: WeightedPoints | None = None
 ) -> ValidationSamples:
     """Independent points of (0, T] x region (of t = T for a `Point`), or those given, and independent samples of the error equation there."""
     rng = streams.generator(seed, stream)
     if at is None:
         at = WeightedPoints(*judged(problem.region, problem.horizon, points, problem.dim, rng), np.ones(points), 0)
     r, density = time_fractions(rng, (points, samples))
-    start, walk = at.t[:, None], problem.walk
+    start, walk = at.t[:, None], problem.paths
     moved = walk.go(start, at.x[:, None], (1 - r) * start, walk.draw(rng, (points, samples), problem.dim))
     return ValidationSamples(
         at.t, at.x, r * start, moved.place, moved.weight * start / density, moved.weight, at.weight, Pool(at.weight, at.pool)
@@ -107,10 +107,10 @@ class CorrectionSamples(NamedTuple):
 
 
 def residual_form(
-    problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any]
+    problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any]
 ) -> CorrectionSamples:
     """Antithetic pairs of e0(X_t) + t R(rt, X_{(1-r)t}) / density(r), with r from `time_fractions`."""
-    walk, dim = problem.walk, problem.dim
+    walk, dim = problem.paths, problem.dim
     out, steps, rounding = np.empty((len(t), pairs)), np.zeros((len(t), pairs, 2)), np.zeros(len(t))
     for some, first, last in _chunks(len(t), pairs, 2 * _width(problem)):
         n, here, there = last - first, t[some, None], x[some, None, :]
@@ -159,7 +159,7 @@ def antithetic_mean(
 
 
 def martingale_form(
-    problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any], steps: int
+    problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any], steps: int
 ) -> CorrectionSamples:
     """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√2 SΔW, less ũ(t, x): steps shorten towards the initial time."""
     dim = problem.dim
@@ -167,7 +167,7 @@ def martingale_form(
     value, terms = u.value(t, x)
     slope = u.gradient(t, x) if steps else None
     moves = max(steps, 1)
-    walk = problem.walk.over(2 * moves)
+    walk = problem.paths.over(2 * moves)
     for some, first, last in _chunks(len(t), pairs, 4 * _width(problem)):
         n, count = last - first, len(t[some])
         paths: list[_Path] = []
@@ -182,7 +182,7 @@ def martingale_form(
                 way, mid = path.place, to_go - fraction * h
                 one = [level.go(to_go, way[i], fraction * h, sign * inside) for i, sign in enumerate((1.0, -1.0))]
                 two = [level.go(mid, one[i].place, (1 - fraction) * h, sign * rest) for i, sign in enumerate((1.0, -1.0))]
-                if problem.forced:
+                if problem.has_source:
                     there = np.stack([m.place for m in one])
                     path.total += path.weight * _weights(one) * h * _at(u.source, mid, there)
                 if slope is not None:
@@ -213,7 +213,7 @@ def _weights(ways: list[PathEnd]) -> Any:
 
 
 def residual_gradients(
-    problem: Problem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any
+    problem: CanonicalProblem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any
 ) -> Iterator[SampleBatch]:
     """Antithetic pairs of ∇e0(X_t) + t ∇R(rt, X_{(1-r)t}) / density(r) at one point, as pieces (n, dim): the residual form, differentiated.
 
@@ -240,7 +240,7 @@ _PathArgs = tuple[PathSimulator, np.ndarray, np.ndarray, np.ndarray]  # of paths
 
 
 def _paired(
-    problem: Problem,
+    problem: CanonicalProblem,
     u: NetworkEvaluator,
     t: float,
     pairs: int,
@@ -250,7 +250,7 @@ def _paired(
     floats: int,
 ) -> Iterator[SampleBatch]:
     """The residual form at one point with something else than values of R and e0: means over both ways, (n, k), weighted and added over levels."""
-    walk, dim = problem.walk, problem.dim
+    walk, dim = problem.paths, problem.dim
     for n in _pieces(pairs, floats * _width(problem)):
         r, density = time_fractions(rng, n)
         noise, time = walk.draw(rng, (n,), dim), np.full(2 * n, t)
@@ -274,38 +274,38 @@ class SampleBatch(NamedTuple):
 
 
 def martingale_gradients(
-    problem: Problem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any, steps: int
+    problem: CanonicalProblem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any, steps: int
 ) -> Iterator[SampleBatch]:
     """Antithetic pairs of an unbiased sample of ∇u(t, x) at one point, less ∇ũ(t, x), as pieces (n, dim): no derivative of the data is taken.
 
     ∇u = E[(u0(X_t) - Σ g·√2 SΔW) S⁻ᵀW_t/(√2 t) + Σ g h/t + Σ h F S⁻ᵀW_s/(√2 s)], g = ∇ũ at the left ends: the weight S⁻ᵀW_t/(√2 t) in place of a
     derivative, and what it makes of the martingale, E[g·SΔW S⁻ᵀW_t] = E[g] h, given back.
     """
-    scatter, dim = problem.scatter, problem.dim
+    diffusion, dim = problem.diffusion, problem.dim
     slope = u.gradient(np.array([t]), x[None])
     for n in _pieces(pairs, 8 * dim):
         place = np.broadcast_to(x, (2, 1, n, dim))
         scalar, weighted, path = np.zeros((2, 1, n)), np.zeros((n, dim)), np.zeros((n, dim))
         for k in range(steps):
             to_go, after = (t * (1 - m / steps) ** 2 for m in (k, k + 1))
-            h, fraction, noise = to_go - after, rng.random(n), scatter.shape(rng.standard_normal((2, n, dim)))
+            h, fraction, noise = to_go - after, rng.random(n), diffusion.apply_sqrt(rng.standard_normal((2, n, dim)))
             inside = np.sqrt(2 * fraction * h)[:, None] * noise[0]
             whole = inside + np.sqrt(2 * (1 - fraction) * h)[:, None] * noise[1]
-            if problem.forced:
+            if problem.has_source:
                 force = _at(u.source, (to_go - fraction * h)[None], place + np.stack([inside, -inside])[:, None])[:, 0]
                 gone = t - to_go + fraction * h
-                weighted += (h * 0.5 * (force[0] - force[1]) / (2 * gone))[:, None] * scatter.solve(path + inside)
+                weighted += (h * 0.5 * (force[0] - force[1]) / (2 * gone))[:, None] * diffusion.solve(path + inside)
             here = np.broadcast_to(slope, (2, 1, n, dim)) if k == 0 else _at(u.gradient, np.full((1, n), to_go), place)
             move = np.stack([whole, -whole])[:, None]
             scalar -= np.sum(here * move, axis=-1)
             weighted += 0.5 * (here[0, 0] + here[1, 0]) * h / t
             place, path = place + move, path + whole
         scalar += _at(lambda s, y: u.initial(y), np.zeros((1, n)), place)
-        yield SampleBatch(weighted + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t))[:, None] * scatter.solve(path) - slope)
+        yield SampleBatch(weighted + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t))[:, None] * diffusion.solve(path) - slope)
 
 
 def residual_bends(
-    problem: Problem, u: NetworkEvaluator, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
+    problem: CanonicalProblem, u: NetworkEvaluator, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
 ) -> Iterator[SampleBatch]:
     """Antithetic pairs of the second derivative of the residual form along a curve x + εw + ½ε²c, as pieces (n, 1)."""
 
@@ -333,16 +333,16 @@ def residual_bends(
 
 
 def weighted_bends(
-    problem: Problem, u: NetworkEvaluator, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
+    problem: CanonicalProblem, u: NetworkEvaluator, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
 ) -> Iterator[SampleBatch]:
     """Antithetic pairs of an unbiased sample of the second derivative of u along a curve x + εw + ½ε²c, as pieces (n, 1): no derivative of the data.
 
     With p = √(2s) Sξ the way a path has gone in a time s, E[f(x + p)] has the derivatives E[f ((wᵀA⁻¹p)²/(2s) - wᵀA⁻¹w)/(2s)] along w twice and
     E[f cᵀA⁻¹p/(2s)] along c. Constants have none, so f is measured from its value at x, where the network's is near.
     """
-    scatter, dim = problem.scatter, problem.dim
+    diffusion, dim = problem.diffusion, problem.dim
     w, c = curve
-    bent, pulled = scatter.solve(w), scatter.solve(c)
+    bent, pulled = diffusion.solve(w), diffusion.solve(c)
     size = float(w @ bent)
 
     def weigh(f: np.ndarray, centre: Any, p: np.ndarray, s: Any) -> np.ndarray:
@@ -352,24 +352,24 @@ def weighted_bends(
     (level,) = u.value(np.array([t]), x[None])[0]
     for n in _pieces(pairs, 8 * dim):
         lag = t * (1 - rng.random(n))
-        noise = scatter.shape(rng.standard_normal((2, n, dim)))
+        noise = diffusion.apply_sqrt(rng.standard_normal((2, n, dim)))
         p = np.sqrt(2 * t) * noise[0]
         found = weigh(_at(lambda s, y: u.initial(y), np.zeros((1, n)), x + np.stack([p, -p])[:, None])[:, 0], level, p, t)
-        if problem.forced:
+        if problem.has_source:
             q = np.sqrt(2 * lag)[:, None] * noise[1]
             force = _at(u.source, (t - lag)[None], x + np.stack([q, -q])[:, None])[:, 0]
             found = found + t * weigh(force, u.source(t - lag, np.broadcast_to(x, (n, dim))), q, lag)
         yield SampleBatch(found[:, None])
 
 
-def reacts(problem: Problem) -> bool:
+def reacts(problem: CanonicalProblem) -> bool:
     """Whether paths carry weights that differ."""
-    return problem.varying is not None and callable(problem.varying.reaction)
+    return problem.coefficients is not None and callable(problem.coefficients.reaction)
 
 
-def _width(problem: Problem) -> int:
+def _width(problem: CanonicalProblem) -> int:
     """Numbers of the noise of one path."""
-    return int(np.prod(problem.walk.normals(problem.dim)))
+    return int(np.prod(problem.paths.normals(problem.dim)))
 
 
 def _pieces(pairs: int, width: int) -> list[int]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heatnets.certify.error_equation import NetworkEvaluator, allowance, combined
-from heatnets.pde.problem import Problem
+from heatnets.pde.canonical import CanonicalProblem
 
 _BINS = 8
 
@@ -97,7 +97,7 @@ class Explanation:
 
 
 def explain(
-    problem: Problem,
+    problem: CanonicalProblem,
     u: NetworkEvaluator,
     terms: dict[str, tuple[np.ndarray, np.ndarray]],
     t: float,
@@ -121,13 +121,15 @@ def explain(
     )  # fmt: skip
 
 
-def _parts(problem: Problem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any) -> tuple[Part, list[Part]]:
+def _parts(
+    problem: CanonicalProblem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any
+) -> tuple[Part, list[Part]]:
     """E[u0(X_t)], and E[F] over intervals of lag, from antithetic pairs."""
 
     def mean(lag: np.ndarray, of: Callable[[np.ndarray], np.ndarray], length: float = 1.0) -> Part:
         """The mean of a function of places at the ends of paths, weighted, from antithetic pairs; what half as many steps change counts as error."""
-        noise, found = problem.walk.draw(rng, (pairs,), problem.dim), []
-        for factor, level, own in problem.walk.levels(noise):
+        noise, found = problem.paths.draw(rng, (pairs,), problem.dim), []
+        for factor, level, own in problem.paths.levels(noise):
             ways = [level.go(np.full(pairs, t), np.broadcast_to(x, (pairs, len(x))), lag, sign * own) for sign in (1.0, -1.0)]
             values = of(np.concatenate([way.place for way in ways]))
             found.append((factor, 0.5 * length * (ways[0].weight * values[:pairs] + ways[1].weight * values[pairs:])))
@@ -135,7 +137,7 @@ def _parts(problem: Problem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs
         return Part(float(pair.mean()), float(pair.std(ddof=1) / np.sqrt(pairs) + allowance(change.mean(axis=0))))
 
     initial = mean(np.full(pairs, t), u.initial)
-    if not problem.forced or t == 0:
+    if not problem.has_source or t == 0:
         return initial, []
     found = []
     for k in range(_BINS):

@@ -7,6 +7,7 @@ Its drift and reaction are functions of (t, x): everything that certifies linear
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -17,9 +18,9 @@ from jaxtyping import Array
 from heatnets.features.equation import Equation
 from heatnets.features.features import Feature
 from heatnets.fit import network
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField, LocalOperator
 from heatnets.pde.nonlinearity import SemilinearSource, SourceLinearization
-from heatnets.pde.problem import Problem
 from heatnets.pde.transforms import TransformChain
 
 STEPS = 4  # of paths with the tangent's coefficients: these are smooth, and act on an error, not on u
@@ -61,7 +62,7 @@ class LinearizedCoefficients(CoefficientField):
         assert self.fit is not None
         here = LocalOperator(self.diffusion, jnp.zeros_like(y), jnp.zeros(())) if self.base is None else self.base.at(s, y)
         source = self.nonlinear.tangent(jnp.asarray(s), y, *self.fit.both(jnp.asarray(s), y, self.nonlinear.slopes))
-        return LocalOperator(here.scatter, here.drift + source.d_grad, here.reaction + source.d_u)
+        return LocalOperator(here.diffusion, here.drift + source.d_grad, here.reaction + source.d_u)
 
     @property
     def long(self) -> bool:
@@ -73,16 +74,16 @@ class LinearizedCoefficients(CoefficientField):
         return 8 * _TILE
 
 
-def tangent(problem: Problem, fit: Fit) -> Problem:
+def tangent(problem: CanonicalProblem, fit: Fit) -> CanonicalProblem:
     """The linear problem that the error of a network obeys."""
-    base = problem.varying
-    frame = TransformChain() if base is None else base.frame
+    base = problem.coefficients
+    transform = TransformChain() if base is None else base.transform
     jumps = () if base is None else base.jumps
-    varying = LinearizedCoefficients(
-        problem.scatter, 0.0, _weighted, None, frame, False, False, jumps, base, problem.nonlinear, fit
+    coefficients = LinearizedCoefficients(
+        problem.diffusion, 0.0, _weighted, None, transform, False, False, jumps, base, problem.nonlinear, fit
     )
-    few = base is None and not problem.steps_given and not problem.bent  # where f has kinks in u, f_u jumps
-    return problem.but(varying=varying, steps=STEPS if few else problem.steps)
+    few = base is None and not problem.steps_given and not problem.source_has_kinks  # where f has kinks in u, f_u jumps
+    return replace(problem, coefficients=coefficients, steps=STEPS if few else problem.steps)
 
 
 def _weighted(t: Any, x: Any) -> Any:

@@ -24,10 +24,10 @@ from heatnets._core.statistics import rms
 from heatnets.certify.error_equation import NetworkEvaluator, martingale_form
 from heatnets.certify.linearization import Fit
 from heatnets.fit.collocation import time_fractions
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.diffusion import Dense, Diffusion
 from heatnets.pde.nonlinearity import SemilinearSource
-from heatnets.pde.problem import Problem
 
 _SAMPLES = 128  # of paths from each point
 _TURNS = 6  # of the power iteration for Λ
@@ -47,7 +47,7 @@ class LinearizationError(NamedTuple):
 
 
 def remainder(
-    problem: Problem,
+    problem: CanonicalProblem,
     slopes: bool,
     u: NetworkEvaluator,
     bends: Bends,
@@ -73,7 +73,7 @@ def remainder(
 
 
 def _at(
-    problem: Problem,
+    problem: CanonicalProblem,
     slopes: bool,
     u: NetworkEvaluator,
     bends: Bends,
@@ -85,10 +85,10 @@ def _at(
 ) -> tuple[float, tuple[str, ...]]:
     if slopes and not smooth:
         return 0.0, ("the square of the slope's error is not bounded where data have kinks or jumps",)
-    if slopes and isinstance(problem.scatter, Dense) and problem.scatter.inverse is None:
+    if slopes and isinstance(problem.diffusion, Dense) and problem.diffusion.inverse is None:
         return 0.0, ("the square of the slope's error is not bounded where `diffusion` is a matrix that varies",)
     rng = own("remainder")
-    n, dim, walk = _SAMPLES, problem.dim, problem.walk
+    n, dim, walk = _SAMPLES, problem.dim, problem.paths
     start = np.full(n, t)
     r, density = time_fractions(rng, n)  # many near both ends: where f_u is very negative only the shortest ways count
     s = t * r
@@ -115,13 +115,13 @@ def _at(
 
 
 def _samples(
-    problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, smooth: bool, rng: Any, own: Rng, stream: str
+    problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, smooth: bool, rng: Any, own: Rng, stream: str
 ) -> np.ndarray:
     """One sample of the error at each point."""
     if not smooth:
         rngs = [own(f"{stream} {k}") for k in range(len(t))]
         return martingale_form(problem, u, t, x, 1, rngs, _STEPS).corrections[:, 0]
-    walk = problem.walk
+    walk = problem.paths
     r, density = time_fractions(rng, len(t))
     noise = walk.draw(rng, (len(t),), problem.dim)
     moved = walk.go(t, x, (1 - r) * t, noise)
@@ -136,15 +136,15 @@ def bent(
     data: tuple[SemilinearSource, Fit, Diffusion, CoefficientField | None], s: Array, y: Array, size: Array, t: Array
 ) -> Array:
     """Λ size²: by how much the derivatives of f at the network change when its value changes by `size`, or √(2t) Sᵀ times its slope; for a slope along the direction that changes them most."""
-    nonlinear, fit, scatter, varying = data
+    nonlinear, fit, diffusion, varying = data
     u, du = fit.both(s, y, nonlinear.slopes)
     if varying is not None and nonlinear.slopes:
-        scatter = varying.at(s, y).scatter
+        diffusion = varying.at(s, y).diffusion
 
     def f(z: tuple[Array, Array]) -> Array:
         if not nonlinear.slopes:
             return nonlinear(s, y, u + size * z[0], du)
-        return nonlinear(s, y, u + size * z[0], du + size / jnp.sqrt(2 * t) * scatter.solve(scatter.shape(z[1])))
+        return nonlinear(s, y, u + size * z[0], du + size / jnp.sqrt(2 * t) * diffusion.solve(diffusion.apply_sqrt(z[1])))
 
     slope = jax.grad(f)
     origin = jnp.zeros(()), jnp.zeros_like(y)

@@ -27,6 +27,7 @@ from heatnets._core.tiling import contract, evaluate
 from heatnets.features.equation import Equation, on_device, values_only
 from heatnets.features.features import KernelSource
 from heatnets.features.lag_transform import LagTransform, log_kernel_constant
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.function import place
 from heatnets.pde.paths import PathSimulator
 from heatnets.pde.problem import Problem
@@ -82,7 +83,7 @@ def importance(
 
 
 def mild_samples(
-    problem: Problem,
+    problem: CanonicalProblem,
     t: np.ndarray,
     x: np.ndarray,
     samples: int,
@@ -93,7 +94,7 @@ def mild_samples(
 ) -> Estimate:
     """Unbiased samples of u(t, x) for mild rows, in antithetic pairs or not, from a stream that no other judge draws from."""
     terms = _paired_terms if paired else _importance_terms
-    return _run(terms, problem, t, x, samples, 0.95, seed, f"mild rows{stream}", ctx, ())
+    return _sample(terms, problem, t, x, samples, 0.95, seed, f"mild rows{stream}", ctx, ())
 
 
 @with_x64
@@ -130,11 +131,11 @@ def transformed(
         )
     if positive("shortest_lag", shortest_lag, "It is a fraction of t.") >= 1:
         raise InputError(f"`shortest_lag` must be below 1, a fraction of t; got {shortest_lag:g}.")
-    plain = problem.plain
-    if plain.scatter.scalar is None or plain.varying is not None:
+    canonical = problem.canonical
+    if canonical.diffusion.scalar is None or canonical.coefficients is not None:
         raise InputError("`transformed` needs a scalar diffusion, and no coefficient that varies. Use montecarlo.importance.")
-    times, places = problem.frame.to_canonical(*problem.points(t, x, positive_time=True)[:2])
-    reach = np.max(np.abs(places)) + 6 * np.sqrt(2 * plain.scatter.scalar * np.max(times))
+    times, places = problem.transform.to_canonical(*problem.points(t, x, positive_time=True)[:2])
+    reach = np.max(np.abs(places)) + 6 * np.sqrt(2 * canonical.diffusion.scalar * np.max(times))
     A = max(5.0, float(reach)) if half_width is None else positive("half_width", half_width, "It is A in [-A, A]^d.")
     ctx = make_context(device, memory, progress)
     context = (jnp.asarray(A), jnp.asarray(shortest_lag))
@@ -165,11 +166,30 @@ def _run(
     samples = count("samples", samples, 2, "A standard error needs at least two.")
     level = fraction("confidence", confidence)
     asked_t, asked_x, single = problem.points(t, x)
-    scale = problem.frame.value_scale(asked_t)
-    times, places = problem.frame.to_canonical(asked_t, asked_x)
+    scale = problem.transform.value_scale(asked_t)
+    points = problem.transform.to_canonical(asked_t, asked_x)
+    found = _sample(terms, problem.canonical, *points, samples, level, seed, stream, ctx, extra)
+    fields = (found.value, found.standard_error, found.low, found.high, found.truncation_bias)
+    value, error, low, high, bias = (scale[0] * f[0] if single else scale * f for f in fields)
+    return Estimate(value, error, low, high, samples, level, bias)
+
+
+def _sample(
+    terms: Any,
+    problem: CanonicalProblem,
+    times: np.ndarray,
+    places: np.ndarray,
+    samples: int,
+    level: float,
+    seed: Any,
+    stream: str,
+    ctx: ExecutionContext,
+    extra: tuple[Array, ...],
+) -> Estimate:
+    """The estimate at canonical points, (n,) and (n, dim)."""
     with jax.default_device(ctx.device):
-        equation = values_only(problem.plain)
-        walk = on_device(problem.plain.walk)
+        equation = values_only(problem)
+        walk = on_device(problem.paths)
         context = (equation, walk, streams.key(streams.check_seed(seed), stream), *extra)
         points = (np.arange(len(times)), times, places)
         total, square, force = contract(
@@ -185,8 +205,8 @@ def _run(
     bad = np.flatnonzero(~np.isfinite(total + square))
     if bad.size:
         raise NumericalError(
-            f"Monte Carlo samples from {place([asked_t[bad[0]], asked_x[bad[0]]])} are not finite: "
-            f"`{problem.given}` or `source` is not finite on a path from there."
+            f"Monte Carlo samples from {place(list(problem.outer_transform.from_canonical(times[bad[0]], places[bad[0]])))} are not finite: "
+            f"`{problem.data_name}` or `source` is not finite on a path from there."
         )
     mean = total / samples
     error = np.sqrt(np.maximum(square / samples - mean**2, 0.0) / (samples - 1))
@@ -195,9 +215,7 @@ def _run(
     if len(extra):
         bias = float(extra[1]) * times * bias if problem.dim > 1 else np.zeros_like(times)
     half = half + (0.0 if len(extra) else bias)
-    fields = (base + mean, error, base + mean - half, base + mean + half, np.asarray(bias))
-    value, error, low, high, bias = (scale[0] * f[0] if single else scale * f for f in fields)
-    return Estimate(value, error, low, high, samples, level, bias)
+    return Estimate(base + mean, error, base + mean - half, base + mean + half, samples, level, np.asarray(bias))
 
 
 def _centre(equation: Equation, t: Array, x: Array) -> Array:
@@ -218,7 +236,7 @@ def _importance_sample(
     """u0 + t F at random ends of paths, averaged over the signs of the noise; and what steps half as many change."""
     first, second, third = jax.random.split(key, 3)
     r, shape = jax.random.uniform(third), walk.normals(x.size)
-    eta, xi = (walk.shape(jax.random.normal(k, shape)) for k in (first, second))
+    eta, xi = (walk.scale_noise(jax.random.normal(k, shape)) for k in (first, second))
 
     def one(start: tuple[float, PathSimulator, Array], inside: tuple[float, PathSimulator, Array], sign: float) -> Array:
         end, mid = start[1].path(t, x, t, sign * start[2]), inside[1].path(t, x, (1 - r) * t, sign * inside[2])
@@ -257,16 +275,16 @@ def _transformed_terms(context: Any, samples: Array, weights: Array, index: Arra
         first, second, third, fourth, fifth = jax.random.split(jax.random.fold_in(key, j), 5)
         y = jax.random.uniform(first, (d,), minval=-A, maxval=A)
         weight = jnp.exp(log_box - 0.5 * d * jnp.log(jnp.pi) - jnp.sum(y**2))
-        value = weight * equation.initial(equation.flow(t, x, equation.scatter.shape(jnp.sqrt(2.0) * y)))
+        value = weight * equation.initial(equation.flow(t, x, equation.diffusion.apply_sqrt(jnp.sqrt(2.0) * y)))
         if equation.source is None:
             return value, jnp.zeros(())
         z = jax.random.uniform(second, (d,), minval=-A, maxval=A)
         lag = lags.at(jax.random.uniform(third))
-        log_c = jnp.log(lags.length) + log_box + log_kernel_constant(d, equation.scatter.scalar)
+        log_c = jnp.log(lags.length) + log_box + log_kernel_constant(d, equation.diffusion.scalar)
         kernel = KernelSource(z, lag, log_c).value(equation, t, x)
         # What the cut leaves out is the mean of F over lags below the shortest, times that lag.
         short = shortest * t * jax.random.uniform(fourth)
-        cut = equation.forcing(t - short, equation.flow(short, x, equation.scatter.shape(jax.random.normal(fifth, (d,)))))
+        cut = equation.forcing(t - short, equation.flow(short, x, equation.diffusion.apply_sqrt(jax.random.normal(fifth, (d,)))))
         return value + kernel, jnp.abs(cut)
 
     return _moments(sample, samples, weights, _centre(equation, t, x))

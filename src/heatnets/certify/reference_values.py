@@ -21,7 +21,7 @@ from heatnets.certify.error_equation import antithetic_mean, combined
 from heatnets.features.equation import Equation
 from heatnets.fit.assembly import forcing, initial_values
 from heatnets.fit.collocation import judged
-from heatnets.pde.problem import Problem
+from heatnets.pde.canonical import CanonicalProblem
 
 _PER_CALL = 2**13  # pairs at all points together: calls of one shape compile once
 _COORDINATES = 2**22  # of the noise of those pairs at most
@@ -45,7 +45,7 @@ class ReferenceValues:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: CanonicalProblem,
         data: Equation,
         t: np.ndarray,
         x: np.ndarray,
@@ -59,7 +59,7 @@ class ReferenceValues:
         self._rng = streams.generator(seed, f"{stream}, Monte Carlo values", mark)
         self.factor = problem.value_scale(t) * np.sqrt(pool.weight)  # from the canonical problem's values to u in a mean square
         self._moments, self._steps, self._source = RunningMoments(), RunningMoments(), problem.source is not None
-        self._width = int(np.prod(problem.walk.normals(problem.dim)))
+        self._width = int(np.prod(problem.paths.normals(problem.dim)))
         self.pairs = int(np.clip(min(_PER_CALL, _COORDINATES // self._width) // len(t), 2, None))  # in a call
         self._single, self._pool = problem.region.single, pool
         self.calls = 0
@@ -67,7 +67,14 @@ class ReferenceValues:
 
     @classmethod
     def over_region(
-        cls, problem: Problem, data: Equation, seed: int, stream: str, ctx: ExecutionContext, entries: int = 0, points: int = 64
+        cls,
+        problem: CanonicalProblem,
+        data: Equation,
+        seed: int,
+        stream: str,
+        ctx: ExecutionContext,
+        entries: int = 0,
+        points: int = 64,
     ) -> ReferenceValues:
         """Values at random points of (0, T] x region (of t = T for a `Point`)."""
         rng = streams.generator(seed, f"{stream}, points")
@@ -99,7 +106,7 @@ class ReferenceValues:
 
     def _draw(self) -> tuple[np.ndarray, np.ndarray]:
         """Antithetic pairs of samples, (points, pairs), and what steps half as many change."""
-        walk, here, there = self._problem.walk, self._t[:, None], self._x[:, None, :]
+        walk, here, there = self._problem.paths, self._t[:, None], self._x[:, None, :]
         shape = (len(self._t), self.pairs)
         ends, inside = (walk.levels(walk.draw(self._rng, shape, self._problem.dim)) for _ in range(2))
         lag = (1 - self._rng.random(shape)) * here

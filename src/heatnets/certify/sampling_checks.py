@@ -17,9 +17,9 @@ from jaxtyping import Array
 from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import evaluate
 from heatnets.fit.collocation import judged
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.function import Function, constant
 from heatnets.pde.paths import PathSimulator
-from heatnets.pde.problem import Problem
 
 PATHS = 4096
 _COORDINATES = 2**22  # of all places looked at: fewer paths beyond 1024 dimensions, 512 at least
@@ -61,9 +61,9 @@ class Met(NamedTuple):
     start: tuple[np.ndarray, np.ndarray]
 
 
-def look(problem: Problem, t: np.ndarray, x: np.ndarray, rng: np.random.Generator, ctx: ExecutionContext) -> Met:
+def look(problem: CanonicalProblem, t: np.ndarray, x: np.ndarray, rng: np.random.Generator, ctx: ExecutionContext) -> Met:
     """One path from each point of a plain problem."""
-    walk, n, dim, f = problem.walk, len(t), problem.dim, problem.source
+    walk, n, dim, f = problem.paths, len(t), problem.dim, problem.source
     ends = walk.go(t, x, t, walk.draw(rng, (n,), dim))
     initial = evaluate(_initial, problem.initial, (ends.place,), 4 * dim, ctx)
     if f is None:
@@ -73,12 +73,12 @@ def look(problem: Problem, t: np.ndarray, x: np.ndarray, rng: np.random.Generato
     return Met(initial, ends.weight, evaluate(_source, f, (t - lag, inside.place), 4 * dim, ctx), inside.weight, (t, x))
 
 
-def over_region(problem: Problem, rng: np.random.Generator, ctx: ExecutionContext) -> Met:
+def over_region(problem: CanonicalProblem, rng: np.random.Generator, ctx: ExecutionContext) -> Met:
     """Paths from where the answer is wanted."""
     return look(problem, *judged(problem.region, problem.horizon, _paths(problem.dim), problem.dim, rng), rng, ctx)
 
 
-def from_point(problem: Problem, t: float, x: np.ndarray, rng: np.random.Generator, ctx: ExecutionContext) -> Met:
+def from_point(problem: CanonicalProblem, t: float, x: np.ndarray, rng: np.random.Generator, ctx: ExecutionContext) -> Met:
     """Paths from one point."""
     n = _paths(problem.dim)
     return look(problem, np.full(n, t), np.broadcast_to(x, (n, problem.dim)), rng, ctx)
@@ -96,7 +96,7 @@ def _source(f: Function, t: Array, x: Array) -> Array:
     return f(t, x)
 
 
-def unmet(problem: Problem, met: Met, rare: float = _RARE) -> Doubt | None:
+def unmet(problem: CanonicalProblem, met: Met, rare: float = _RARE) -> Doubt | None:
     """Words where the data are the same on all paths, or on all but a share of them, and cannot be
     shown to be constant.
     """
@@ -108,7 +108,7 @@ def unmet(problem: Problem, met: Met, rare: float = _RARE) -> Doubt | None:
         return _unmet_part(problem, parts, usual)
     if shown_constant(problem):
         return None
-    names = f"`{problem.given}`" if met.source is None else f"`{problem.given}` and `source`"
+    names = f"`{problem.data_name}`" if met.source is None else f"`{problem.data_name}` and `source`"
     value = " and ".join(dict.fromkeys(f"{v + 0.0:.6g}" for v in usual))  # no negative zeros
     if share == 0:
         return Doubt(f"every sample is the same ({value}) on {len(apart)} paths: {names} {_are(names)} {_UNKNOWN}", _SEE)
@@ -119,12 +119,12 @@ def unmet(problem: Problem, met: Met, rare: float = _RARE) -> Doubt | None:
 _UNKNOWN = "not known to be constant, and what paths do not meet is unknown"
 
 
-def _unmet_part(problem: Problem, parts: list[np.ndarray], usual: list[float]) -> Doubt | None:
+def _unmet_part(problem: CanonicalProblem, parts: list[np.ndarray], usual: list[float]) -> Doubt | None:
     """The same of one function alone where the other varies, which would hide it."""
     if problem.nonlinear is not None or problem.source is None:
         return None
     number, point = jax.ShapeDtypeStruct((), jnp.float64), jax.ShapeDtypeStruct((problem.dim,), jnp.float64)
-    functions = ((problem.given, problem.initial, (point,)), ("source", problem.source, (number, point)))
+    functions = ((problem.data_name, problem.initial, (point,)), ("source", problem.source, (number, point)))
     for (name, function, at), values, value in zip(functions, parts, usual, strict=True):
         if np.all(values == value) and constant(function, *at) is None:
             return Doubt(
@@ -142,7 +142,7 @@ def _commonest(values: np.ndarray) -> float:
     return float(found[np.argmax(counts)])
 
 
-def shown_constant(problem: Problem) -> bool:
+def shown_constant(problem: CanonicalProblem) -> bool:
     """Whether the data are constants by the programs that compute them, so that there is nothing to
     meet.
     """
@@ -155,11 +155,11 @@ def shown_constant(problem: Problem) -> bool:
     return problem.source is None or constant(problem.source, number, point) is not None
 
 
-def grows(problem: Problem, met: Met, by_samples: bool, rng: np.random.Generator, ctx: ExecutionContext) -> Doubt | None:
+def grows(problem: CanonicalProblem, met: Met, by_samples: bool, rng: np.random.Generator, ctx: ExecutionContext) -> Doubt | None:
     """Words where the data grow so fast along paths that a few samples carry the mean; `by_samples`
     where the answer comes from samples of the data.
     """
-    sizes = {problem.given: np.abs(met.weight * met.initial)}
+    sizes = {problem.data_name: np.abs(met.weight * met.initial)}
     if met.source is not None and problem.nonlinear is None:
         sizes["source"] = np.abs(met.inside * met.source)
     for name, size in sizes.items():
@@ -203,7 +203,7 @@ def tail(size: np.ndarray) -> tuple[float, float]:
     return (1 / excess if excess > 0 else np.inf), 1 / np.sqrt(k)
 
 
-def _explodes(problem: Problem, name: str, met: Met, rng: np.random.Generator, ctx: ExecutionContext) -> bool:
+def _explodes(problem: CanonicalProblem, name: str, met: Met, rng: np.random.Generator, ctx: ExecutionContext) -> bool:
     """Whether far out log f bends upwards as r²/2 does, or more, with r the length of the noise that leads there: then f times its density does not fall.
 
     Directions are turned towards those in which f grows most.
@@ -211,10 +211,10 @@ def _explodes(problem: Problem, name: str, met: Met, rng: np.random.Generator, c
     f = problem.source if name == "source" else problem.initial
     late = np.flatnonzero(met.start[0] >= 0.99 * np.max(met.start[0]))  # the longest paths go furthest
     some = rng.choice(late, _DIRECTIONS)
-    shape = problem.walk.normals(problem.dim)
+    shape = problem.paths.normals(problem.dim)
     noise = rng.standard_normal((_DIRECTIONS, *shape))
     points = (met.start[0][some], met.start[1][some], noise)
-    found = np.stack(evaluate(_beyond, (problem.walk, f, name == "source"), points, 64 * int(np.prod(shape)), ctx), axis=1)
+    found = np.stack(evaluate(_beyond, (problem.paths, f, name == "source"), points, 64 * int(np.prod(shape)), ctx), axis=1)
     for row in found:
         whole = [triple for triple in _TRIPLES if np.all(row[list(triple)] < np.inf)]
         first, second, third = whole[0] if whole else _TRIPLES[-1]
@@ -230,7 +230,7 @@ def _beyond(data: tuple[PathSimulator, Function, bool], t: Array, x: Array, nois
 
     def logarithm(z: Array) -> Array:
         lag = 0.9 * t if timed else t  # a source may be singular at the start
-        end = walk.path(t, x, lag, walk.shape(z))
+        end = walk.path(t, x, lag, walk.scale_noise(z))
         value = f(t - lag, end.place) if timed else f(end.place)
         return jnp.log(jnp.abs(value)) + jnp.log(end.weight)
 
@@ -243,7 +243,7 @@ def _beyond(data: tuple[PathSimulator, Function, bool], t: Array, x: Array, nois
 
 
 def doubt(
-    problem: Problem, met: Met, by_samples: bool, rng: np.random.Generator, ctx: ExecutionContext, rare: float = _RARE
+    problem: CanonicalProblem, met: Met, by_samples: bool, rng: np.random.Generator, ctx: ExecutionContext, rare: float = _RARE
 ) -> Doubt | None:
     """Why the samples that were met do not tell the answer; None where they do."""
     return unmet(problem, met, rare) or grows(problem, met, by_samples, rng, ctx)

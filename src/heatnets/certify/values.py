@@ -22,7 +22,7 @@ from heatnets.certify.error_equation import (
 )
 from heatnets.certify.reference_values import HEAVY_SHARE, HEAVY_TAILS, ReferenceValues
 from heatnets.certify.sampling_checks import EXACT
-from heatnets.pde.problem import Problem
+from heatnets.pde.canonical import CanonicalProblem
 
 _DISAGREE = 5.0  # standard errors between the two forms that are no chance
 STEPS = 4  # of the martingale form: they divided the variance by 15 to 20 in trials, eight steps by twice that
@@ -200,7 +200,7 @@ class CertifyOptions(NamedTuple):
         return streams.generator(self.seed, stream, (int(i),) if self.marks is None else self.marks[i])
 
 
-def certify(problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions) -> Certificate:
+def certify(problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions) -> Certificate:
     """Intervals for the true values at points with t >= 0: the residual form where ũ is smooth, checked by the martingale form; else the latter.
 
     Values come out in the user's units, `unit` times the problem's own. With `halfwidth`, in those units, samples are doubled at the points that need more, up to `MOST` times as many. Without, points where tails look heavy get
@@ -256,7 +256,7 @@ def certify(problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray,
             if found.half[0] < rounding[i] and np.isfinite(found.half[0]):
                 reasons[i] = tuple(why for why in reasons[i] if "heavy tails" not in why)  # of rounding errors
             half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else 0.0)
-            if problem.varying is not None:
+            if problem.coefficients is not None:
                 stepped[i], least[i], halved[int(i)] = of_steps(np.concatenate(steps_of[int(i)]), half[i])
                 half[i] += stepped[i]
         if wanted is None:
@@ -286,7 +286,7 @@ def certify(problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray,
     reasons = [(*r, *missed.get(i, ())) for i, r in enumerate(reasons)]
     ways = {0: "no steps (Monte Carlo)", STEPS: f"{STEPS} steps"}
     method = "residual" if smooth else f"martingale, {' or '.join(ways[k] for k in sorted(set(steps.tolist()), reverse=True))}"
-    method += "" if problem.varying is None else ", paths in steps"
+    method += "" if problem.coefficients is None else ", paths in steps"
     return Certificate(
         value + mean, mean, value + mean - half, value + mean + half, half, good, tuple(reasons), method, spent, confidence
     ).scaled(unit)
@@ -313,9 +313,9 @@ _NOT_FIRST_ORDER = (
 )
 
 
-def jumps(problem: Problem) -> tuple[str, ...]:
+def jumps(problem: CanonicalProblem) -> tuple[str, ...]:
     """Why nothing can be certified where coefficients jump: half as many steps do not tell the bias there."""
-    names = () if problem.varying is None else problem.varying.jumps
+    names = () if problem.coefficients is None else problem.coefficients.jumps
     return tuple(f"`{name}` jumps: the bias of paths in steps is not known there" for name in names)
 
 
@@ -336,7 +336,7 @@ def nearby(x: np.ndarray, size: np.ndarray, asked: CertifyOptions, stream: str, 
 
 
 def _compare(
-    problem: Problem,
+    problem: CanonicalProblem,
     u: NetworkEvaluator,
     t: np.ndarray,
     x: np.ndarray,
@@ -371,12 +371,12 @@ def disagreement(first: np.ndarray, second: np.ndarray, allowed: float = 0.0) ->
 
 
 def _cheaper(
-    problem: Problem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, later: np.ndarray, asked: CertifyOptions
+    problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, later: np.ndarray, asked: CertifyOptions
 ) -> np.ndarray:
     """Steps, or none: whichever needs fewer evaluations of the data for the same variance, from a
     pilot at each point.
     """
-    sources, cost = problem.forced, []
+    sources, cost = problem.has_source, []
     for steps, evaluations in ((0, 1 + sources), (STEPS, 1 + STEPS * sources + (STEPS - 1) * u.slope_cost)):
         rngs = [asked.rng(f"certificate pilot {steps}", i) for i in later]
         drawn = martingale_form(problem, u, t[later], x[later], FEWEST, rngs, steps)
@@ -385,7 +385,7 @@ def _cheaper(
 
 
 def region_error(
-    problem: Problem,
+    problem: CanonicalProblem,
     u: NetworkEvaluator,
     *,
     points: int,
@@ -451,7 +451,7 @@ def region_error(
 
 
 def _region_points(
-    problem: Problem, points: int, seed: int, stream: str, mark: streams.Mark
+    problem: CanonicalProblem, points: int, seed: int, stream: str, mark: streams.Mark
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.random.Generator]]:
     """Random points (t, x) of (0, T] x region, what makes the user's values of the problem's own there, and a stream for each."""
     rng = streams.generator(seed, stream, mark)

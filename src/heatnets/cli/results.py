@@ -129,7 +129,7 @@ def _tell(result: Path, told: dict[str, Any], as_json: bool) -> None:
     }  # fmt: skip
     console.print(terminal.facts({name: value for name, value in shown.items() if value is not None}))
     if origin and "toml" in origin:
-        console.print("\n" + terminal.plain(origin["toml"].rstrip()))
+        console.print("\n" + terminal.strip_control_characters(origin["toml"].rstrip()))
 
 
 def _estimate(error: float | None, solved: bool | None) -> str:

@@ -26,7 +26,9 @@ def facts(told: Mapping[str, Any]) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, text in told.items():
-        table.add_row(Text(name), Text(plain(", ".join(map(str, text)) if isinstance(text, list | tuple) else str(text))))
+        table.add_row(
+            Text(name), Text(strip_control_characters(", ".join(map(str, text)) if isinstance(text, list | tuple) else str(text)))
+        )
     return table
 
 
@@ -39,7 +41,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def plain(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """Text from a file without what a terminal would obey."""
     return "".join(c for c in text if c == "\n" or c == "\t" or c.isprintable())
 

@@ -17,12 +17,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from heatnets._core import streams
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.diffusion import Diffusion
 from heatnets.pde.function import Function
 from heatnets.pde.laplacian import Chained, Differentiable, choose
 from heatnets.pde.paths import EulerPaths
-from heatnets.pde.problem import Problem
 
 Scalar = Float[Array, ""]
 Vector = Float[Array, "dim"]
@@ -31,7 +31,7 @@ Vector = Float[Array, "dim"]
 class Equation(eqx.Module):
     """u_t - tr(A D²u) = F, u(0, ·) = u0, as arrays and functions that JAX can carry: A is traced, functions are static."""
 
-    scatter: Diffusion
+    diffusion: Diffusion
     initial: Differentiable
     source: Differentiable | None
     reaction: Differentiable | None  # Ψ_s(u0), where the source depends on u
@@ -96,41 +96,41 @@ class Equation(eqx.Module):
 class Started(eqx.Module):
     """(noise, t, x) ↦ the weighted u0 at the end of a path in steps."""
 
-    walk: EulerPaths
+    paths: EulerPaths
     initial: Function
 
     def __call__(self, noise: Array, t: Scalar, x: Vector) -> Scalar:
-        moved = self.walk.path(t, x, t, noise)
+        moved = self.paths.path(t, x, t, noise)
         return moved.weight * self.initial(moved.place)
 
 
 class Forced(eqx.Module):
     """(noise, r, t, x) ↦ the weighted t F(rt, ·) at the end of a path in steps."""
 
-    walk: EulerPaths
+    paths: EulerPaths
     source: Function
 
     def __call__(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> Scalar:
-        moved = self.walk.path(t, x, (1 - fraction) * t, noise)
+        moved = self.paths.path(t, x, (1 - fraction) * t, noise)
         return t * moved.weight * self.source(fraction * t, moved.place)
 
 
 class Carried(eqx.Module):
     """(noise, r, t, x) ↦ the weighted Ψ_{rt}(u0) at the end of a path in steps."""
 
-    walk: EulerPaths
+    paths: EulerPaths
     reaction: Function
 
     def __call__(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> Scalar:
-        moved = self.walk.path(t, x, t, noise)
+        moved = self.paths.path(t, x, t, noise)
         return moved.weight * self.reaction(fraction * t, moved.place)
 
 
 class VaryingEquation(Equation):
-    """u_t - tr(A D²u) - b·∇u - c u = F with coefficients that are functions of (t, x); `walk` is that of the features."""
+    """u_t - tr(A D²u) - b·∇u - c u = F with coefficients that are functions of (t, x); `paths` are those of the features."""
 
     coefficients: CoefficientField
-    walk: EulerPaths
+    paths: EulerPaths
     moved_initial: Differentiable
     moved_source: Differentiable | None
     moved_reaction: Differentiable | None
@@ -161,37 +161,37 @@ class VaryingEquation(Equation):
         here = self.coefficients.at(t, x)
         still = tuple(jnp.zeros_like(h) for h in held)
         value, change = f.along((*held, t, x), (*still, jnp.ones_like(t), -here.drift))
-        return value, change - f.second(*held, t, x, scatter=here.scatter) - here.reaction * value
+        return value, change - f.second(*held, t, x, diffusion=here.diffusion) - here.reaction * value
 
     def workspace(self, dim: int) -> int:
-        return 2 * self.walk.steps * super().workspace(dim)
+        return 2 * self.paths.steps * super().workspace(dim)
 
     @property
     def _differentiated(self) -> tuple[Differentiable | None, ...]:
         return self.moved_reaction or self.moved_initial, self.moved_source
 
 
-def values_only(problem: Problem) -> Equation:
+def values_only(problem: CanonicalProblem) -> Equation:
     """The problem's equation where only values of its data are needed."""
-    scatter = on_device(problem.scatter)
+    diffusion = on_device(problem.diffusion)
 
     def plain(function: Any) -> Differentiable | None:
-        return None if function is None else Differentiable(function, "none", scatter)
+        return None if function is None else Differentiable(function, "none", diffusion)
 
-    data = tuple(plain(f) for f in (problem.initial, problem.source, problem.reacted))
-    if problem.varying is None:
-        return Equation(scatter, *data)  # type: ignore[arg-type]
+    data = tuple(plain(f) for f in (problem.initial, problem.source, problem.reaction_flow))
+    if problem.coefficients is None:
+        return Equation(diffusion, *data)  # type: ignore[arg-type]
     assert isinstance(problem.feature_paths, EulerPaths)
-    walk, coefficients = on_device(problem.feature_paths), on_device(problem.varying)
+    walk, coefficients = on_device(problem.feature_paths), on_device(problem.coefficients)
     moved = (
         Started(walk, problem.initial),
         problem.source and Forced(walk, problem.source),
-        problem.reacted and Carried(walk, problem.reacted),
+        problem.reaction_flow and Carried(walk, problem.reaction_flow),
     )
-    return VaryingEquation(scatter, *data, coefficients, walk, *(plain(m and Function(m)) for m in moved))  # type: ignore[call-arg, arg-type]
+    return VaryingEquation(diffusion, *data, coefficients, walk, *(plain(m and Function(m)) for m in moved))  # type: ignore[call-arg, arg-type]
 
 
-def equation(problem: Problem, seed: int) -> tuple[Equation, dict[str, list[str]]]:
+def equation(problem: CanonicalProblem, seed: int) -> tuple[Equation, dict[str, list[str]]]:
     """The problem's equation with a checked way to each second derivative that features need, and the rungs that did not serve, with reasons."""
     rng = streams.generator(seed, "laplacian check")
     places = problem.region.sample(rng, 3, problem.dim)
@@ -201,15 +201,15 @@ def equation(problem: Problem, seed: int) -> tuple[Equation, dict[str, list[str]
     plain = values_only(problem)
     skipped: dict[str, list[str]] = {}
     if isinstance(plain, VaryingEquation):  # through the steps of paths
-        noise, fraction = rng.standard_normal((3, *plain.walk.normals(problem.dim))), rng.random(3)
-        scatter = plain.coefficients.at(jnp.asarray(times[0]), jnp.asarray(places[0])).scatter
+        noise, fraction = rng.standard_normal((3, *plain.paths.normals(problem.dim))), rng.random(3)
+        diffusion = plain.coefficients.at(jnp.asarray(times[0]), jnp.asarray(places[0])).diffusion
         parts = {
             "moved_initial": (noise, times, places),
             "moved_source": (noise, fraction, times, places),
             "moved_reaction": (noise, fraction, times, places),
         }
     else:
-        scatter = plain.scatter
+        diffusion = plain.diffusion
         parts = {"initial": (places,), "source": (times, places), "reaction": (times, places)}
     alike = (
         problem.nonlinear is not None
@@ -221,13 +221,13 @@ def equation(problem: Problem, seed: int) -> tuple[Equation, dict[str, list[str]
         part for part in parts if getattr(plain, part) is not None and (part != first or alike or getattr(plain, third) is None)
     ]
     for part in needed:
-        name = "source" if "source" in part else problem.given
+        name = "source" if "source" in part else problem.data_name
         if alike and part != first:
             inner: Differentiable = plain.initial
-            chained = Chained(getattr(plain, part).function, f"{inner.rung}, chain rule", inner.scatter, inner=inner)
+            chained = Chained(getattr(plain, part).function, f"{inner.rung}, chain rule", inner.diffusion, inner=inner)
             plain = eqx.tree_at(attrgetter(part), plain, chained)
             continue
-        chosen, why = choose(name, getattr(plain, part).function, *zip(*parts[part], strict=True), scatter=scatter)
+        chosen, why = choose(name, getattr(plain, part).function, *zip(*parts[part], strict=True), diffusion=diffusion)
         plain = eqx.tree_at(attrgetter(part), plain, chosen)
         if why:
             skipped[name] = why

@@ -17,7 +17,7 @@ from heatnets._core.errors import InputError, NumericalError, choice, positive, 
 from heatnets.features.designs import Design, draws
 from heatnets.features.features import Feature, KernelSource, MovedInitial, MovedSource, Pair, ReactedInitial
 from heatnets.features.lag_transform import LagTransform, log_kernel_constant
-from heatnets.pde.problem import Problem
+from heatnets.pde.canonical import CanonicalProblem
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def draw(
-        self, problem: Problem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+        self, problem: CanonicalProblem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
     ) -> list[Feature]:
         """Blocks of features (pairs of them if antithetic), each with a leading axis: `counts[0]` from the initial condition,
         `counts[1]` from the source."""
 
-    def cautions(self, problem: Problem, counts: tuple[int, int], enforce: str, collocation: str) -> list[str]:
+    def cautions(self, problem: CanonicalProblem, counts: tuple[int, int], enforce: str, collocation: str) -> list[str]:
         """What a user of this family must be told."""
         return []
 
@@ -75,9 +75,9 @@ class ImportanceFamily(Family):
     name = "importance"
 
     def draw(
-        self, problem: Problem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+        self, problem: CanonicalProblem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
     ) -> list[Feature]:
-        reacts = problem.reacted is not None
+        reacts = problem.reaction_flow is not None
         part, eta = _noise(problem, design, counts[0], int(reacts), seed, "initial features")
         r, xi = _noise(problem, design, counts[1], 1, seed, "source features")
         coefficient = np.ones(counts[1])
@@ -97,20 +97,22 @@ class ImportanceFamily(Family):
 _SHUFFLED = 64
 
 
-def _noise(problem: Problem, design: Design, count: int, uniform: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+def _noise(
+    problem: CanonicalProblem, design: Design, count: int, uniform: int, seed: int, stream: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Uniform numbers, and the noise of as many paths: one draw of the design for each of their steps."""
     walk, dim = problem.feature_paths, problem.dim
     flat, bell = draws(design, count, uniform, dim, seed, stream)
     *steps, _ = walk.normals(dim)
     if not steps:
-        return flat, walk.shape(bell)
+        return flat, walk.scale_noise(bell)
     # A design's sequences resemble each other (radii, Sobol points): each step takes its own in an order of its own, block by block, so that more draws change nothing.
     whole, more = -(-count // _SHUFFLED) * _SHUFFLED, []
     for k in range(1, steps[0]):
         rng = streams.generator(seed, f"{stream}, order of step {k}")
         order = np.concatenate([i + rng.permutation(_SHUFFLED) for i in range(0, whole, _SHUFFLED)] or [np.zeros(0, int)])
         more.append(draws(design, whole, 0, dim, seed, f"{stream}, step {k}")[1][order[:count]])
-    return flat, walk.shape(np.stack([bell, *more], axis=1))
+    return flat, walk.scale_noise(np.stack([bell, *more], axis=1))
 
 
 @dataclass(frozen=True)
@@ -137,13 +139,13 @@ class GaussianFamily(Family):
             raise InputError(f"`shortest_lag` must be below 1, a fraction of the horizon; got {self.shortest_lag:g}.")
 
     def draw(
-        self, problem: Problem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+        self, problem: CanonicalProblem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
     ) -> list[Feature]:
         if antithetic:
             raise InputError(
                 '`antithetic` pairs directions, which Gaussian kernels do not have. Use family="importance", or antithetic=False.'
             )
-        d, A, D = problem.dim, self.half_width, problem.scatter.scalar
+        d, A, D = problem.dim, self.half_width, problem.diffusion.scalar
         if D is None:
             raise InputError('`family="gaussian"` needs a scalar diffusion. Use family="importance".')
         if self.initial_density is None:
@@ -173,7 +175,7 @@ class GaussianFamily(Family):
             log_kernel = -0.5 * d * np.log(4 * np.pi * D * lag) - log_pdf
         return [initial, KernelSource(jnp.asarray(z), jnp.asarray(lag), jnp.asarray(log_kernel))]
 
-    def cautions(self, problem: Problem, counts: tuple[int, int], enforce: str, collocation: str) -> list[str]:
+    def cautions(self, problem: CanonicalProblem, counts: tuple[int, int], enforce: str, collocation: str) -> list[str]:
         said = []
         if problem.source is not None and counts[1] and enforce == "equation":
             said.append(

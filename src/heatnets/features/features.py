@@ -116,7 +116,7 @@ class KernelSource(Feature):
 
     def _kernel(self, equation: Equation, x: Vector) -> tuple[Scalar, Scalar]:
         square = jnp.sum((x - self.center) ** 2)
-        return jnp.exp(self.log_coefficient - square / (4 * equation.scatter.scalar * self.lag)), square
+        return jnp.exp(self.log_coefficient - square / (4 * equation.diffusion.scalar * self.lag)), square
 
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         assert equation.source is not None
@@ -130,7 +130,7 @@ class KernelSource(Feature):
         kernel, square = self._kernel(equation, x)
         before = jnp.where(self.lag <= t, t - self.lag, t)
         force, change = equation.source.along((before, self.center), (jnp.ones_like(t), jnp.zeros_like(x)))
-        D = equation.scatter.scalar
+        D = equation.diffusion.scalar
         width = 2 * D * self.lag
         residual = change - D * force * (square / width**2 - x.size / width)
         on = self.lag <= t

@@ -25,8 +25,8 @@ from heatnets.fit.assembly import (
     value_columns,
 )
 from heatnets.fit.network import gradients
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.function import place
-from heatnets.pde.problem import Problem
 
 quietly = np.errstate(all="ignore")  # what is not finite is said in words
 
@@ -38,7 +38,7 @@ class Table:
     Kept as NumPy arrays on any device: shapes change in every round, and NumPy compiles nothing.
     """
 
-    problem: Problem
+    problem: CanonicalProblem
     data: Equation
     ctx: ExecutionContext
     points: Points
@@ -115,7 +115,7 @@ class Table:
         assert nonlinear is not None
         size, found = error * rms(self.fit), []
         here = tangent(nonlinear, self.points, self.fit, self.slope, self.ctx)
-        narrow = float(np.min(self.problem.scatter.deviations))
+        narrow = float(np.min(self.problem.diffusion.deviations))
         for k in (-1, 1):
             there = tangent(nonlinear, self.points, self.fit + k * size, (1 + k * error) * self.slope, self.ctx)
             d_grad = np.linalg.norm(there.d_grad - here.d_grad, axis=1)

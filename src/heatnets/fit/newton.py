@@ -11,7 +11,7 @@ from heatnets._core.errors import NumericalError
 from heatnets._core.precision import EPS
 from heatnets._core.statistics import rms
 from heatnets.fit.entry_cache import Table
-from heatnets.pde.problem import Problem
+from heatnets.pde.canonical import CanonicalProblem
 
 ITERATIONS = {"newton": 8, "picard": 40}  # at most
 _SMALLEST_STEP = 1 / 64
@@ -83,7 +83,7 @@ _DIVERGED = "the iteration for a source that depends on u does not converge: {}.
 _VALID = 0.1  # of T times the change of f_u over the error
 
 
-def check_tangent(table: Table, error: float, problem: Problem) -> None:
+def check_tangent(table: Table, error: float, problem: CanonicalProblem) -> None:
     """Refuse a fit whose error, relative to its size, is so large that the source is another one there: then the estimate of the error means nothing, either."""
     change = table.bend(error)
     if not change <= _VALID:
@@ -95,10 +95,12 @@ def check_tangent(table: Table, error: float, problem: Problem) -> None:
         )
 
 
-def unsolved(why: str, problem: Problem) -> str:
+def unsolved(why: str, problem: CanonicalProblem) -> str:
     """Why there is no answer to a problem whose source depends on u: an error that large does not obey the tangent's equation, so that nothing is known of it."""
     alone = (
-        "" if problem.flows else f" The source alone makes `{problem.given}` grow without bound, or is too stiff for a few steps."
+        ""
+        if problem.flow_resolved
+        else f" The source alone makes `{problem.data_name}` grow without bound, or is too stiff for a few steps."
     )
     return (
         f"not solved: {why}.{alone} The solution may blow up before the horizon, or the source be too stiff. Shorten `horizon` and look how the error grows with it; "

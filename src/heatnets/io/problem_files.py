@@ -127,7 +127,7 @@ def from_toml(text: str, name: str = "the problem") -> ProblemFile:
     assert problem is not None
     words = [("equation", _equation(content))] if "problem" not in content else []
     words += [(key, _shown(value)) for key, value in content.items() if key != "certify"]
-    return ProblemFile(problem.but(origin={"toml": text}), options, points, words)
+    return ProblemFile(problem.with_provenance({"toml": text}), options, points, words)
 
 
 def _equation(content: Mapping[str, Any]) -> str:
@@ -256,7 +256,7 @@ def _points(content: Mapping[str, Any], problem: Problem | None, wrong: ErrorCol
             continue
         reader = Reader(problem.dim, problem.horizon, wrong)
         x = wrong.about("x", partial(reader.place, table.get("x", 0.0)))
-        t = wrong.about("t", partial(reader.constant, table.get("t", 0.0 if problem.backward else problem.horizon)))
+        t = wrong.about("t", partial(reader.constant, table.get("t", 0.0 if problem.is_terminal else problem.horizon)))
         options = {k: v for k, v in table.items() if k in _CERTIFY and k not in ("t", "x")}
         wrong.about("certify", partial(check_asked, **options))
         if x is not None and t is not None and wrong.about("certify", partial(_one_point, problem, t, x)) is not None:
@@ -307,5 +307,5 @@ def _line(file: Path, error: BaseException) -> str:
     """The last line of the user's file that led to an error."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return f"{file}:{error.lineno}"
-    numbers = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+    numbers = [transform.lineno for transform in traceback.extract_tb(error.__traceback__) if transform.filename == str(file)]
     return f"{file}:{numbers[-1]}" if numbers else str(file)

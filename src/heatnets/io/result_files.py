@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -54,24 +55,24 @@ def _loaded(path: Path, manifest: dict[str, Any], arrays: dict[str, np.ndarray],
     if found := differences(fingerprint(problem), manifest["fingerprint"]):
         raise InputError(f"{path} solves another problem: {'; '.join(found)}. Give the one that was solved.")
     stats = _stats(manifest["stats"])
-    plain = problem.plain.with_smoothed_guess() if manifest["guessed"] == "smoothly" else problem.plain
-    if plain.nonlinear is not None and stats["solver"] == "near":
-        plain = plain.but(reacted=None)
+    canonical = problem.canonical.with_smoothed_guess() if manifest["guessed"] == "smoothly" else problem.canonical
+    if canonical.nonlinear is not None and stats["solver"] == "near":
+        canonical = replace(canonical, reaction_flow=None)
     ctx = make_context(device)
-    steps, blocks = plain.feature_paths.normals(plain.dim)[:-1], list[Feature]()
+    steps, blocks = canonical.feature_paths.normals(canonical.dim)[:-1], list[Feature]()
     weights = [arrays[f"weights {i}"] for i in range(sum(name.startswith("weights ") for name in arrays))]
     with jax.default_device(ctx.device):
-        data = equation(plain, stats["seed"])[0] if stats["laplacian"] else values_only(plain)
+        data = equation(canonical, stats["seed"])[0] if stats["laplacian"] else values_only(canonical)
         for i, words in enumerate(manifest["blocks"]):
             own = {name.split(" ", 2)[2]: array for name, array in arrays.items() if name.startswith(f"block {i} ")}
-            blocks.append(unpacked(words, own, steps, plain.dim))
+            blocks.append(unpacked(words, own, steps, canonical.dim))
         full = [w if w.ndim == 2 else w[:, None] for w in weights if len(w)]
         if [len(w) for w in full] != [len(b.start) for b in blocks] or any(w.shape[1] != stats["time_degree"] + 1 for w in full):
             raise FileError(f"{path}: weights and features do not belong together. Solve again.")
         flat = np.concatenate(full).T.reshape(-1)
-        solution = Solution(plain, data, blocks, jnp.asarray(flat), ctx, stats)
+        solution = Solution(canonical, data, blocks, jnp.asarray(flat), ctx, stats)
     solution.weights = tuple(weights)
-    return solution.of(problem)
+    return solution.with_problem(problem)
 
 
 def _problem(path: Path, manifest: dict[str, Any]) -> Problem:

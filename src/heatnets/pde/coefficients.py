@@ -25,7 +25,7 @@ FORMS = ("divergence", "trace")
 class LocalOperator(NamedTuple):
     """The operator at one point: tr(A D²u) + b·∇u + c u, with A = S Sᵀ."""
 
-    scatter: Diffusion
+    diffusion: Diffusion
     drift: Float[Array, "dim"]
     reaction: Float[Array, ""]
 
@@ -47,20 +47,20 @@ class CoefficientField(eqx.Module):
     drift: Any  # a vector, or a function
     reaction: Any  # a number, or a function
     step: Any  # the user's own step map, or None for Euler's
-    frame: TransformChain
+    transform: TransformChain
     factor: bool = eqx.field(static=True)
     divergence: bool = eqx.field(static=True)
     jumps: tuple[str, ...] = eqx.field(static=True, default=())  # coefficients found to jump: what steps do is then not known
 
     def at(self, s: Any, y: Any) -> LocalOperator:
         """The operator at a plain time and place."""
-        t, x = self.frame.from_canonical(jnp.asarray(s), y)
-        scatter = self.scatter(t, x)
+        t, x = self.transform.from_canonical(jnp.asarray(s), y)
+        diffusion = self.diffusion_at(t, x)
         drift = jnp.broadcast_to(self.drift(t, x) if callable(self.drift) else self.drift, x.shape)
         if self.divergence and not isinstance(self.diffusion, Diffusion):
             drift = drift + self._divergence(t, x)
         reaction = self.reaction(t, x) if callable(self.reaction) else self.reaction
-        return LocalOperator(scatter, drift, reaction / self.frame.rate(t))
+        return LocalOperator(diffusion, drift, reaction / self.transform.rate(t))
 
     @property
     def long(self) -> bool:
@@ -72,7 +72,7 @@ class CoefficientField(eqx.Module):
         """Vectors an evaluation holds beside the path's own."""
         return 0
 
-    def scatter(self, t: Any, x: Any) -> Diffusion:
+    def diffusion_at(self, t: Any, x: Any) -> Diffusion:
         """A at the user's (t, x), with its root."""
         if isinstance(self.diffusion, Diffusion):
             return self.diffusion
@@ -100,11 +100,11 @@ class CoefficientField(eqx.Module):
         Coefficients are taken at y and in the middle of the time, which leaves those of time alone a second-order error.
         """
         middle = 0.5 * (t + until)
-        h = jnp.maximum(self.frame.time(t) - self.frame.time(until), 0.0)  # rounding, where no time passes
-        here = self.at(self.frame.time(middle), y)
-        grown = here.reaction * self.frame.rate(middle) * jnp.abs(t - until)  # c in the user's time
+        h = jnp.maximum(self.transform.time(t) - self.transform.time(until), 0.0)  # rounding, where no time passes
+        here = self.at(self.transform.time(middle), y)
+        grown = here.reaction * self.transform.rate(middle) * jnp.abs(t - until)  # c in the user's time
         if self.step is None:
-            push = jnp.sqrt(2 * h) * here.scatter.shape(noise)
+            push = jnp.sqrt(2 * h) * here.diffusion.apply_sqrt(noise)
             return y + here.drift * h + push, grown, push
         there, back = self.step(t, y, h, noise), self.step(t, y, h, -noise)
         return there, grown, 0.5 * (there - back)
@@ -132,13 +132,21 @@ def settled(given: CoefficientField, s: np.ndarray, y: np.ndarray, notes: Warnin
 
 
 def coefficients(
-    A: Any, b: Any, c: Any, form: Any, step: Any, scatter: Diffusion | None, dim: int, frame: TransformChain, notes: WarningLog
+    A: Any,
+    b: Any,
+    c: Any,
+    form: Any,
+    step: Any,
+    constant: Diffusion | None,
+    dim: int,
+    transform: TransformChain,
+    notes: WarningLog,
 ) -> CoefficientField:
-    """What the user gave, checked. `scatter` is A where it is known already, in coordinates that leave no drift."""
+    """What the user gave, checked. `constant` is A where it is known already, in coordinates that leave no drift."""
     factor = isinstance(A, Factor)
     divergence = False
-    if scatter is not None:
-        A, b = scatter, 0.0
+    if constant is not None:
+        A, b = constant, 0.0
     elif varies(A):
         shapes = ((dim, dim),) if factor else ((), (dim,), (dim, dim))
         A = checked("diffusion", A.S if factor else A, ("t", "x"), dim, notes, shapes)
@@ -157,7 +165,7 @@ def coefficients(
         c = checked("reaction", c, ("t", "x"), dim, notes)
     if step is not None:
         step = _step(step, dim, notes)
-    return CoefficientField(A, b, c, step, frame, factor, divergence)
+    return CoefficientField(A, b, c, step, transform, factor, divergence)
 
 
 def _step(step: Any, dim: int, notes: WarningLog) -> Any:
@@ -184,7 +192,7 @@ def _looked_at(given: CoefficientField, s: Array, y: Array) -> tuple[Array, Arra
 
     def one(point: tuple[Array, Array]) -> tuple[Array, Array, Array]:
         s, y = point
-        t, x = given.frame.from_canonical(s, y)
+        t, x = given.transform.from_canonical(s, y)
         here, A = given.at(s, y), given.diffusion(t, x) if callable(given.diffusion) else jnp.ones(())
         values, skew = A, jnp.zeros(())
         if given.factor:
@@ -199,7 +207,7 @@ def _looked_at(given: CoefficientField, s: Array, y: Array) -> tuple[Array, Arra
 def check(given: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
     """Refuse coefficients that are not finite, or no diffusion, at plain points where paths lead."""
     bounds, drift, reaction = (np.asarray(a) for a in _looked_at(given, jnp.asarray(s), jnp.asarray(y)))
-    t, x = given.frame.from_canonical(s, y)
+    t, x = given.transform.from_canonical(s, y)
     for name, value in (("diffusion", bounds), ("drift", drift), ("reaction", reaction[:, None])):
         bad = np.flatnonzero(~np.all(np.isfinite(value), axis=1))
         if bad.size:
@@ -227,8 +235,8 @@ def check_step(given: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
         return
     dim = y.shape[1]
     noise = np.random.default_rng(0).standard_normal((max(16, min(2048, 2**18 // dim)), dim))
-    t = given.frame.inverse_time(s)
-    toward = -1.0 if given.frame.time(1.0) - given.frame.time(0.0) > 0 else 1.0
+    t = given.transform.inverse_time(s)
+    toward = -1.0 if given.transform.time(1.0) - given.transform.time(0.0) > 0 else 1.0
     h = 1e-4 * float(np.max(s))
     for k in np.argsort(s)[:: max(1, len(s) // 4)][:4]:
         ends = (jnp.asarray(t[k]), jnp.asarray(t[k] + toward * h))
@@ -257,8 +265,8 @@ def _moments(given: CoefficientField, t: Array, until: Array, y: Array, noise: A
     there, _, odd = jax.lax.map(lambda n: given.move(t, until, y, n), noise, batch_size=256)
     even = (there - y - odd) / h
     J = jax.jacfwd(lambda n: given.move(t, until, y, n)[0])(jnp.zeros_like(y))
-    here = given.at(given.frame.time(0.5 * (t + until)), y)
-    S = jax.vmap(here.scatter.shape)(jnp.eye(y.size)).T
+    here = given.at(given.transform.time(0.5 * (t + until)), y)
+    S = jax.vmap(here.diffusion.apply_sqrt)(jnp.eye(y.size)).T
     return even.mean(axis=0), even.std(axis=0) / np.sqrt(len(noise)), here.drift, J @ J.T / h, 2 * S @ S.T
 
 
@@ -273,7 +281,7 @@ def _values(given: CoefficientField, name: str, t: Array, x: Array) -> Array:
 def jumping(given: CoefficientField, s: np.ndarray, y: np.ndarray) -> tuple[str, ...]:
     """Names of the coefficients that jump between some of the plain points."""
     found = []
-    points = given.frame.from_canonical(s, y)
+    points = given.transform.from_canonical(s, y)
     half = len(s) // 2
     for name in ("diffusion", "drift", "reaction"):
         if not callable(getattr(given, name)):

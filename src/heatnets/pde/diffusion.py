@@ -19,7 +19,7 @@ class Diffusion(eqx.Module):
     """A = S Sᵀ. Methods take vectors along the last axis, as NumPy or JAX arrays."""
 
     @abc.abstractmethod
-    def shape(self, noise: Any) -> Any:
+    def apply_sqrt(self, noise: Any) -> Any:
         """S ξ."""
 
     @abc.abstractmethod
@@ -61,7 +61,7 @@ class Isotropic(Diffusion):
 
     D: Any
 
-    def shape(self, noise: Any) -> Any:
+    def apply_sqrt(self, noise: Any) -> Any:
         return self.D**0.5 * noise
 
     def solve(self, vector: Any) -> Any:
@@ -88,7 +88,7 @@ class Diagonal(Diffusion):
 
     a: Any
 
-    def shape(self, noise: Any) -> Any:
+    def apply_sqrt(self, noise: Any) -> Any:
         return self.a**0.5 * noise
 
     def solve(self, vector: Any) -> Any:
@@ -112,7 +112,7 @@ class Dense(Diffusion):
     S: Any
     inverse: Any
 
-    def shape(self, noise: Any) -> Any:
+    def apply_sqrt(self, noise: Any) -> Any:
         return noise @ self.S.T
 
     def solve(self, vector: Any) -> Any:
@@ -138,7 +138,7 @@ class DiagonalPlusLowRank(Diffusion):
     W: Any  # (dim, k), orthonormal columns
     gain: Any  # (k,): √(1 + s²) - 1
 
-    def shape(self, noise: Any) -> Any:
+    def apply_sqrt(self, noise: Any) -> Any:
         return self.a**0.5 * (noise + ((noise @ self.W) * self.gain) @ self.W.T)
 
     def solve(self, vector: Any) -> Any:

@@ -23,24 +23,24 @@ def fingerprint(problem: Problem) -> dict[str, Any]:
     x = problem.region.sample(rng, _POINTS, problem.dim)
     t = problem.horizon * rng.random(_POINTS)
     weights = np.cos(np.arange(problem.dim))
-    walk, frame = problem.plain.walk, problem.frame
+    walk, transform = problem.canonical.paths, problem.transform
     noise = walk.draw(rng, (_POINTS,), problem.dim)
-    s, y = frame.to_canonical(np.full(_POINTS, 0.0 if problem.backward else problem.horizon), x)
+    s, y = transform.to_canonical(np.full(_POINTS, 0.0 if problem.is_terminal else problem.horizon), x)
     moved = [walk.go(s, y, part * s, noise) for part in (0.5, 1.0)]
     # A region may be one point, and data are met where its paths lead.
     (middle, between), (_, ends) = (
-        frame.from_canonical((1 - part) * s, m.place) for part, m in zip((0.5, 1.0), moved, strict=True)
+        transform.from_canonical((1 - part) * s, m.place) for part, m in zip((0.5, 1.0), moved, strict=True)
     )
     found: dict[str, Any] = {
         "dim": problem.dim,
         "horizon": problem.horizon,
-        "given": problem.given,
+        "given": problem.data_name,
         "region": [type(problem.region).__name__, *(x @ weights).tolist()],
-        problem.given: many(problem.initial, np.concatenate([x, ends])).tolist(),
+        problem.data_name: many(problem.initial, np.concatenate([x, ends])).tolist(),
         "coefficients": [
             *(value for m in moved for value in (m.place @ weights).tolist()),
             *(value for m in moved for value in np.broadcast_to(m.weight, (_POINTS,)).tolist()),
-            *np.broadcast_to(frame.value_scale(t), (_POINTS,)).tolist(),
+            *np.broadcast_to(transform.value_scale(t), (_POINTS,)).tolist(),
             *(between @ weights).tolist(),
         ],
     }
@@ -48,7 +48,7 @@ def fingerprint(problem: Problem) -> dict[str, Any]:
     if problem.nonlinear is None and problem.source is not None:
         found["source"] = many(problem.source, times, places).tolist()
     elif problem.nonlinear is not None:
-        low, high = problem.span
+        low, high = problem.canonical.u_range
         u, du = rng.uniform(low, high, len(times)), rng.standard_normal(places.shape)
         columns = (times, places, u, du) if problem.nonlinear.slopes else (times, places, u)
         found["source"] = many(problem.nonlinear.function, *columns).tolist()

@@ -40,7 +40,7 @@ class Differentiable(eqx.Module):
 
     function: Function
     rung: str = eqx.field(static=True)
-    scatter: Diffusion = _UNIT
+    diffusion: Diffusion = _UNIT
     largest: int = eqx.field(static=True, default=0)  # of the arrays that its Laplacian holds
 
     def __call__(self, *args: Array) -> Float[Array, ""]:
@@ -50,11 +50,11 @@ class Differentiable(eqx.Module):
         """The value at `args` and the derivative along `tangents`, in one forward pass."""
         return jax.jvp(self.function, tuple(args), tuple(tangents))
 
-    def second(self, *args: Array, scatter: Diffusion | None = None) -> Float[Array, ""]:
+    def second(self, *args: Array, diffusion: Diffusion | None = None) -> Float[Array, ""]:
         """tr(A D²f) in the last argument, the others held; with another A where `scatter` is given."""
-        if scatter is not None:
-            return Differentiable(self.function, self.rung, scatter, self.largest).second(*args)
-        D, columns = self.scatter.scalar, self.scatter.columns
+        if diffusion is not None:
+            return Differentiable(self.function, self.rung, diffusion, self.largest).second(*args)
+        D, columns = self.diffusion.scalar, self.diffusion.columns
         bulk = self.laplacian(*args) if D is None else D * self.laplacian(*args)
         if columns is None:
             return bulk
@@ -76,9 +76,9 @@ class Differentiable(eqx.Module):
     def local(self, *args: Array) -> tuple[Callable[[Array], Array], Array]:
         """The function of the coordinates whose Laplacian is asked for, and where it is."""
         *held, x = args
-        if self.scatter.scalar is not None:
+        if self.diffusion.scalar is not None:
             return lambda y: self.function(*held, y), x
-        return lambda y: self.function(*held, x + self.scatter.bulk.shape(y)), jnp.zeros_like(x)
+        return lambda y: self.function(*held, x + self.diffusion.bulk.apply_sqrt(y)), jnp.zeros_like(x)
 
     def workspace(self, dim: int) -> int:
         """Floats a compiled Laplacian may hold per evaluation, for sizing tiles."""
@@ -94,18 +94,18 @@ class Chained(Differentiable):
 
     inner: Differentiable | None = None  # g
 
-    def second(self, *args: Array, scatter: Diffusion | None = None) -> Float[Array, ""]:
+    def second(self, *args: Array, diffusion: Diffusion | None = None) -> Float[Array, ""]:
         assert self.inner is not None
         s, y = args
-        A = self.inner.scatter if scatter is None else scatter
+        A = self.inner.diffusion if diffusion is None else diffusion
         value, slope = self.inner(y), gradient(self.inner.function, y)
-        (spread,) = jax.vjp(A.shape, jnp.zeros_like(y))[1](slope)  # Sᵀ∇g
+        (spread,) = jax.vjp(A.apply_sqrt, jnp.zeros_like(y))[1](slope)  # Sᵀ∇g
 
         def outer(v: Array) -> Array:
             return jax.jvp(lambda w: self.function.function.through(s, y, w), (v,), (jnp.ones_like(v),))[1]  # type: ignore[attr-defined]
 
         first, bend = jax.jvp(outer, (value,), (jnp.ones_like(value),))
-        return first * self.inner.second(y, scatter=scatter) + bend * jnp.sum(spread**2)
+        return first * self.inner.second(y, diffusion=diffusion) + bend * jnp.sum(spread**2)
 
     def workspace(self, dim: int) -> int:
         assert self.inner is not None
@@ -113,13 +113,13 @@ class Chained(Differentiable):
 
 
 def choose(
-    name: str, function: Function, *points: Sequence[np.ndarray], scatter: Diffusion = _UNIT
+    name: str, function: Function, *points: Sequence[np.ndarray], diffusion: Diffusion = _UNIT
 ) -> tuple[Differentiable, list[str]]:
     """The first rung that traces and passes the check at all `points`, and what was said of those before it."""
     shapes = [jax.ShapeDtypeStruct(np.shape(a), jnp.float64) for a in points[0]]
     reasons: list[str] = []
-    for rung in RUNGS[0 if function.laplacian is not None and scatter.scalar is not None else 1 :]:
-        candidate = Differentiable(function, rung, scatter)
+    for rung in RUNGS[0 if function.laplacian is not None and diffusion.scalar is not None else 1 :]:
+        candidate = Differentiable(function, rung, diffusion)
         with _folx_records() as records:
             try:
                 candidate = replace(candidate, largest=_largest(jax.make_jaxpr(candidate.laplacian)(*shapes).jaxpr))

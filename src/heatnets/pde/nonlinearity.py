@@ -41,14 +41,14 @@ class SemilinearSource(eqx.Module):
     """(s, y, v, ∇v) ↦ f(t, x, u, ∇u) / (a ds/dt), what drives v."""
 
     function: Function
-    frame: TransformChain
+    transform: TransformChain
     slopes: bool = eqx.field(static=True)  # whether f depends on ∇u
 
     def __call__(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> Scalar:
-        t, x = self.frame.from_canonical(jnp.asarray(s), y)
-        a = self.frame.value_scale(t)
-        given = (t, x, a * v, a * self.frame.slope(t, x) * dv) if self.slopes else (t, x, a * v)
-        return self.function(*given) / (a * self.frame.rate(t))
+        t, x = self.transform.from_canonical(jnp.asarray(s), y)
+        a = self.transform.value_scale(t)
+        given = (t, x, a * v, a * self.transform.slope(t, x) * dv) if self.slopes else (t, x, a * v)
+        return self.function(*given) / (a * self.transform.rate(t))
 
     def is_x_independent(self, dim: int) -> bool:
         """Whether f depends on t and u alone."""
@@ -139,9 +139,9 @@ _RESOLVED = 1e-2  # relative: what twice as many steps of a source's flow may ch
 class SourceInfo(NamedTuple):
     """What is known of a source: values of u between which it was looked at; whether it has kinks in u; whether what it alone makes of u0 can be computed."""
 
-    span: tuple[float, float]
-    bent: bool
-    flows: bool
+    u_range: tuple[float, float]
+    source_has_kinks: bool
+    flow_resolved: bool
 
 
 def examine(
@@ -162,8 +162,8 @@ def examine(
     begun = Function(_AtInitial(f, initial, nonlinear.slopes))
     force = probe("source", begun, (t, x), "at u = u0, in the region and along the paths that leave it")
     wide = np.ptp(values) + np.max(np.abs(values)) + horizon * np.max(np.abs(force))
-    span = float(np.min(values) - wide), float(np.max(values) + wide)
-    ends = [rng.uniform(*span, len(t)) for _ in range(2)]
+    u_range = float(np.min(values) - wide), float(np.max(values) + wide)
+    ends = [rng.uniform(*u_range, len(t)) for _ in range(2)]
     given: list[tuple[np.ndarray, ...]] = [(u,) for u in ends]
     if nonlinear.slopes:
         du = many(Function(jax.grad(initial)), x)
@@ -177,7 +177,7 @@ def examine(
             "`source` jumps as u changes: where the solution crosses the jump the equation has no tangent, and nothing could be said of an answer. Smooth it over a width that you choose, "
             "for example 0.5 * (1 + jnp.tanh((u - level) / width)) in place of a step."
         )
-    return SourceInfo(span, jumping(Function(_DerivativeInU(f))), nonlinear.slopes or _flows(nonlinear, u0, *paths, rng))
+    return SourceInfo(u_range, jumping(Function(_DerivativeInU(f))), nonlinear.slopes or _flows(nonlinear, u0, *paths, rng))
 
 
 def _flows(

@@ -36,7 +36,7 @@ class PathSimulator(eqx.Module):
         """The shape of the noise of one path."""
 
     @abc.abstractmethod
-    def shape(self, normal: Any) -> Any:
+    def scale_noise(self, normal: Any) -> Any:
         """Noise from standard normals."""
 
     @abc.abstractmethod
@@ -68,19 +68,19 @@ class PathSimulator(eqx.Module):
 
     def draw(self, rng: Any, shape: tuple[int, ...], dim: int) -> np.ndarray:
         """Noise of many paths."""
-        return self.shape(rng.standard_normal((*shape, *self.normals(dim))))
+        return self.scale_noise(rng.standard_normal((*shape, *self.normals(dim))))
 
 
 class ExactPaths(PathSimulator):
     """Constant coefficients: x + √(2 lag) Sξ, exactly; noise is Sξ."""
 
-    scatter: Diffusion
+    diffusion: Diffusion
 
     def normals(self, dim: int) -> tuple[int, ...]:
         return (dim,)
 
-    def shape(self, normal: Any) -> Any:
-        return self.scatter.shape(normal)
+    def scale_noise(self, normal: Any) -> Any:
+        return self.diffusion.apply_sqrt(normal)
 
     def path(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         push = jnp.sqrt(2 * lag) * noise
@@ -106,12 +106,12 @@ class EulerPaths(PathSimulator):
     def normals(self, dim: int) -> tuple[int, ...]:
         return (self.steps, dim)
 
-    def shape(self, normal: Any) -> Any:
+    def scale_noise(self, normal: Any) -> Any:
         return normal
 
     def path(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
-        frame = self.coefficients.frame
-        begin, end = frame.inverse_time(jnp.asarray(t)), frame.inverse_time(jnp.asarray(t - lag))
+        transform = self.coefficients.transform
+        begin, end = transform.inverse_time(jnp.asarray(t)), transform.inverse_time(jnp.asarray(t - lag))
         h = (end - begin) / self.steps  # equal steps of the user's time
 
         def step(state: tuple[Any, Any, Any], k: Any, normal: Any) -> tuple[Any, Any, Any]:

@@ -1,9 +1,10 @@
-"""The mathematics of a problem: u_t = div(A ∇u) + b·∇u + c u + F(t, x, u, ∇u) on R^d, u(0, x) = u0(x), 0 <= t <= T. Nothing numerical."""
+"""What the user states: u_t = div(A ∇u) + b·∇u + c u + F(t, x, u, ∇u) on R^d, u(0, x) = u0(x), 0 <= t <= T. Nothing numerical."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -14,11 +15,11 @@ from heatnets._core import streams
 from heatnets._core.errors import InputError, WarningLog, choice, count, numeric, positive, short_repr
 from heatnets._core.precision import LOW, is_rounded, with_x64
 from heatnets.pde import coefficients
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField, varies
 from heatnets.pde.diffusion import Diffusion, Factor, LowRank
 from heatnets.pde.function import Function, checked, probe
-from heatnets.pde.nonlinearity import ChebyshevSource, FrozenSource, ReactionFlow, SemilinearSource, examine
-from heatnets.pde.paths import EulerPaths, ExactPaths, PathSimulator
+from heatnets.pde.nonlinearity import SemilinearSource, examine
 from heatnets.pde.processes import Brownian, Process, VariableCoefficients
 from heatnets.pde.regions import Box, Region
 from heatnets.pde.transforms import ExponentialFactor, TimeReversal, TransformChain, TransformedRegion, force, start
@@ -26,7 +27,6 @@ from heatnets.pde.transforms import ExponentialFactor, TimeReversal, TransformCh
 _MOST_GROWTH = 100.0  # of |c| T
 _STIFF = 2.0  # how much further paths may go with half as many steps
 _EXPLODED = 1e6  # times the size of the region and of what paths scatter
-FEATURE_STEPS = 2  # of the paths that features follow where coefficients vary: they only shape the network
 _PROBE_COORDINATES = 2**22  # 256 probe points up to d = 16,384, fewer beyond, 32 at least
 
 
@@ -64,27 +64,19 @@ class Problem:
     dim: int
     horizon: float
     initial: Function  # u0, or the terminal condition
-    given: str  # which of the two, by the name of its argument
-    source: Function | None  # F(t, x); of `plain`, where F depends on u, with a guess in its place
+    data_name: str  # which of the two, by the name of its argument
+    source: Function | None  # F(t, x)
     nonlinear: SemilinearSource | None  # F, where it depends on u
-    reacted: Function | None  # of `plain`, there: what F alone makes of u0
-    flows: bool  # whether that can be computed: F is not stiff, and u0 does not blow up
-    span: tuple[float, float]  # of values of u that are looked at, there
-    bent: bool  # whether F has kinks in u
-    smoothly: bool = False  # of `plain`, there: guessed without them
     diffusion: Any  # as given
     region: Region
     exact: Function | None
     process: Process
     reaction: Any  # a number, or a function as given
-    varying: CoefficientField | None  # of `plain`, where some coefficient is a function
-    steps: int  # of the paths that judge, there
-    steps_given: bool  # by the user
-    backward: bool  # a terminal-value problem
-    frame: TransformChain  # from the user's times, places and values to those of `plain`
-    scatter: Diffusion  # A of `plain`
+    is_terminal: bool
+    transform: TransformChain  # from the user's times, points and values to those of `canonical`
+    canonical: CanonicalProblem  # what is solved
     warnings: tuple[str, ...]
-    origin: Mapping[str, Any] | None  # the text or the name it can be made from again, where there is one
+    provenance: Mapping[str, Any] | None  # the text or the name it can be made from again
 
     @with_x64
     def __init__(
@@ -108,9 +100,9 @@ class Problem:
         notes = WarningLog()
         self.dim = count("dim", dim, 1, "It is the number of space coordinates.")
         self.horizon = positive("horizon", horizon, "It is the final time T.")
-        self.backward = terminal is not None
+        self.is_terminal = terminal is not None
         if (initial is None) == (terminal is None):
-            came = "both" if self.backward else "neither"
+            came = "both" if self.is_terminal else "neither"
             raise InputError(f"a problem needs `initial` (u at t = 0) or `terminal` (u at t = horizon); got {came}.")
         if process is not None and not isinstance(process, Process):
             raise InputError(
@@ -127,13 +119,13 @@ class Problem:
         if process is not None and step is not None:
             raise InputError("`step` belongs to `diffusion` and `drift`: a process has an exact step of its own. Leave one out.")
         self.reaction = reaction if callable(reaction) else _reaction(reaction)
-        scatter, changes = (None, ()) if stepping else self.process.law(self.dim)
+        constant, changes = (None, ()) if stepping else self.process.law(self.dim)
         growing = not callable(self.reaction) and self.reaction != 0
         before = (
-            *((TimeReversal(self.horizon),) if self.backward else ()),
+            *((TimeReversal(self.horizon),) if self.is_terminal else ()),
             *((ExponentialFactor(self.reaction),) if growing else ()),
         )
-        self.frame = TransformChain((*before, *changes))
+        self.transform = TransformChain((*before, *changes))
         self.region = Box(-1.0, 1.0) if region is None else region
         if not isinstance(self.region, Region):
             raise InputError(
@@ -148,97 +140,64 @@ class Problem:
             raise InputError(words)
         if words := self.process.doubt():
             notes.warn(words)
-        self.steps_given = steps is not None
-        self.steps = count("steps", 16 if steps is None else steps, 8, "It is the number of steps of a path.")
-        if self.steps % 4:
-            raise InputError(
-                f"`steps` must be a multiple of four, as half and a quarter as many are taken too; got {self.steps}."
-            )
-        self.varying = None
+        steps_given = steps is not None
+        steps = count("steps", 16 if steps is None else steps, 8, "It is the number of steps of a path.")
+        if steps % 4:
+            raise InputError(f"`steps` must be a multiple of four, as half and a quarter as many are taken too; got {steps}.")
+        varying: CoefficientField | None = None
         if stepping or callable(self.reaction):
             c = self.reaction if callable(self.reaction) else 0.0
-            self.varying = coefficients.coefficients(diffusion, drift, c, form, step, scatter, self.dim, self.frame, notes)
+            varying = coefficients.coefficients(diffusion, drift, c, form, step, constant, self.dim, self.transform, notes)
         elif form is not None:
             choice("form", form, coefficients.FORMS)
         for name, value in (("diffusion", diffusion), ("drift", drift), ("reaction", reaction), ("process", process)):
             _say_rounded(name, value, notes)
-        self.scatter = self._middle() if scatter is None else scatter
-        self.given = "terminal" if self.backward else "initial"
-        self.initial = checked(self.given, terminal if self.backward else initial, ("x",), self.dim, notes)
-        wanted = _arguments(source)
-        given = None if source is None else checked("source", source, wanted, self.dim, notes)
-        self.nonlinear = None if given is None or len(wanted) == 2 else SemilinearSource(given, self.frame, len(wanted) == 4)
-        self.source, self.reacted, self.flows = given if self.nonlinear is None else None, None, True
-        self.span, self.bent = (0.0, 0.0), False
+        self.data_name = "terminal" if self.is_terminal else "initial"
+        self.initial = checked(self.data_name, terminal if self.is_terminal else initial, ("x",), self.dim, notes)
+        arguments = _arguments(source)
+        given = None if source is None else checked("source", source, arguments, self.dim, notes)
+        linear = len(arguments) == 2
+        self.nonlinear = None if given is None or linear else SemilinearSource(given, self.transform, len(arguments) == 4)
+        self.source = given if linear else None
         self.exact = None if exact is None else checked("exact", exact, ("t", "x"), self.dim, notes)
-        self.zero_initial = self._probe(notes)
-        self.warnings, self.origin = tuple(notes.messages), None
-        self._done = True
-
-    @cached_property
-    def plain(self) -> Problem:
-        """The same problem in coordinates that leave `v_s = div(A ∇v) + F`: what is solved. Itself, where nothing is to change."""
-        if not self.frame.changes and self.nonlinear is None:
-            return self
-        with_values = object.__new__(Problem)
-        s, _ = self.frame.to_canonical(np.asarray(0.0 if self.backward else self.horizon), np.ones(self.dim))
-        fields: dict[str, Any] = {
-            "dim": self.dim, "horizon": float(s), "initial": start(self.initial, self.frame),
-            "source": None if self.source is None else force(self.source, self.frame), "nonlinear": self.nonlinear, "reacted": None, "flows": self.flows, "span": self.span, "bent": self.bent, "steps_said": self.steps_given,
-            "diffusion": self.scatter,
-            "region": self.framed(self.region), "given": self.given, "exact": None, "process": Brownian(self.scatter), "reaction": 0.0, "backward": False,
-            "varying": self.varying, "steps": self.steps,
-            "frame": TransformChain(), "scatter": self.scatter, "starts_at_zero": self.zero_initial, "warnings": self.warnings, "origin": None,
-            "_outside": self.frame, "_done": True,
-        }  # fmt: skip
-        with_values.__dict__.update(fields)
-        return with_values if self.nonlinear is None else with_values.guessed(self.nonlinear)
-
-    @property
-    def forced(self) -> bool:
-        """Whether there is a source of any kind."""
-        return self.source is not None or self.nonlinear is not None
-
-    def guessed(self, by: SemilinearSource) -> Problem:
-        """The same plain problem with what features are made of where the source depends on u: a guess, by the source itself or by a stand-in."""
-        assert self.nonlinear is not None
-        flow = (
-            ReactionFlow(by, self.initial, self.nonlinear.flow_steps(self.dim))
-            if self.flows and not self.nonlinear.slopes
-            else None
+        same = not self.transform.changes and self.nonlinear is None
+        first, last = (0.0, self.horizon) if self.is_terminal else (self.horizon, 0.0)
+        self.canonical = self._checked(
+            CanonicalProblem(
+                dim=self.dim,
+                horizon=float(self.transform.to_canonical(np.asarray(first), np.ones(self.dim))[0]),
+                initial=self.initial if same else start(self.initial, self.transform),
+                data_name=self.data_name,
+                source=self.source if same or self.source is None else force(self.source, self.transform),
+                nonlinear=self.nonlinear,
+                region=self.transform_region(self.region),
+                diffusion=self._reference_diffusion(varying) if constant is None else constant,
+                coefficients=varying,
+                steps=steps,
+                steps_given=steps_given,
+                zero_initial=False,
+                warnings=(),
+                outer_transform=self.transform,
+            ),
+            first,
+            last,
+            notes,
         )
-        return self.but(reacted=flow and Function(flow), source=Function(FrozenSource(by, self.initial, flow)))
+        self.warnings, self.provenance = tuple(notes.messages), None
+        self.canonical = replace(self.canonical, warnings=self.warnings)
+        self._frozen = True
 
-    def with_smoothed_guess(self) -> Problem:
-        """The same where the source has kinks in u: those would be the guess's, too, while the solution has none."""
-        assert self.nonlinear is not None
-        if self.nonlinear.slopes:
-            return self.but(source=None, reacted=None, smoothly=True)
-        smooth = Function(ChebyshevSource(self.nonlinear.function, *map(np.asarray, self.span)))
-        return self.guessed(SemilinearSource(smooth, self.nonlinear.frame, False)).but(smoothly=True)
-
-    def but(self, **fields: Any) -> Problem:
-        """The same problem with other parts, unchecked."""
-        other = object.__new__(Problem)
-        cached = ("walk", "feature_walk", "plain")
-        other.__dict__.update({k: v for k, v in self.__dict__.items() if k not in cached} | fields)
+    def with_provenance(self, provenance: Mapping[str, Any] | None) -> Problem:
+        """The same problem with the text or the name that it can be made from again."""
+        other = copy(self)
+        other.__dict__["provenance"] = provenance
         return other
 
-    @cached_property
-    def walk(self) -> PathSimulator:
-        """How paths of the plain problem move, as its judges follow them."""
-        return ExactPaths(self.scatter) if self.varying is None else EulerPaths(self.varying, self.steps)
-
-    @cached_property
-    def feature_paths(self) -> PathSimulator:
-        """How the paths of its features move."""
-        return ExactPaths(self.scatter) if self.varying is None else EulerPaths(self.varying, FEATURE_STEPS)
-
-    def _middle(self) -> Diffusion:
+    def _reference_diffusion(self, varying: CoefficientField | None) -> Diffusion:
         """A in the middle of the region and of the time: the scale of paths where it varies."""
-        assert self.varying is not None
+        assert varying is not None
         centre = jnp.broadcast_to(jnp.asarray(self.region.centre, float), (self.dim,))
-        return jax.tree.map(np.asarray, self.varying.scatter(jnp.asarray(0.5 * self.horizon), centre))
+        return jax.tree.map(np.asarray, varying.diffusion_at(jnp.asarray(0.5 * self.horizon), centre))
 
     def check_region(self, region: Region, name: str) -> None:
         """Refuse a region that does not fit the coordinates."""
@@ -249,71 +208,82 @@ class Problem:
                 "For example hn.Point(spot), or hn.Box(0.8 * spot, 1.2 * spot)."
             )
 
-    def framed(self, region: Region) -> Region:
-        """A region of the user's as `plain` sees it."""
-        return TransformedRegion(region, self.frame, self.horizon, self.backward) if self.frame.changes else region
-
-    def value_scale(self, s: np.ndarray) -> np.ndarray:
-        """What a plain problem's values are multiplied by at its time s, to give the user's; 1 where they are the user's."""
-        outside: TransformChain | None = self.__dict__.get("_outside")
-        return np.ones_like(s) if outside is None else outside.value_scale(outside.inverse_time(s))
+    def transform_region(self, region: Region) -> Region:
+        """A region in canonical coordinates."""
+        changed = bool(self.transform.changes)
+        return TransformedRegion(region, self.transform, self.horizon, self.is_terminal) if changed else region
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self.__dict__.get("_done", False):
+        if self.__dict__.get("_frozen", False):
             raise AttributeError(f"a Problem does not change: make a new one with another `{name}`.")
         super().__setattr__(name, value)
 
-    def _probe(self, notes: WarningLog) -> bool:
-        """Refuse functions that are not finite where paths lead; return whether u0 is zero at every probe point."""
+    def _checked(self, canonical: CanonicalProblem, first: float, last: float, notes: WarningLog) -> CanonicalProblem:
+        """Refuse functions that are not finite where paths lead; complete the problem by what they show.
+
+        Paths start at the time `first`; the data are given at the time `last`.
+        """
         rng = streams.generator(0, "probe")
         n = max(32, min(256, _PROBE_COORDINATES // self.dim))
         x = self.region.sample(rng, n, self.dim)
         fraction = rng.random(n)
-        noise = self.walk.draw(rng, (n,), self.dim)
-        t = self.horizon * (1 - fraction if self.backward else fraction)
-        s, y = self.frame.to_canonical(np.full(n, 0.0 if self.backward else self.horizon), x)
-        far = self.walk.go(s, y, s, noise).place
-        if self.varying is not None:
-            self._check_varying(notes, s, y, far, fraction, noise)
-        ends = self.frame.from_canonical(np.zeros(n), far)[1]
+        noise = canonical.paths.draw(rng, (n,), self.dim)
+        t = self.horizon * (1 - fraction if self.is_terminal else fraction)
+        s, y = self.transform.to_canonical(np.full(n, first), x)
+        far = canonical.paths.go(s, y, s, noise).place
+        if canonical.coefficients is not None:
+            canonical = self._check_varying(canonical, notes, s, y, far, fraction, noise)
+        ends = self.transform.from_canonical(np.zeros(n), far)[1]
         paths = np.concatenate([x, ends])
         times = np.concatenate([t, t])
-        initial = probe(self.given, self.initial, (paths,), "in the region and along the paths that leave it")
+        initial = probe(self.data_name, self.initial, (paths,), "in the region and along the paths that leave it")
         if not np.any(initial):  # what is zero everywhere gets no features: look at many more places before saying so
             many = self.region.sample(rng, max(64, min(8192, 8 * _PROBE_COORDINATES // self.dim)), self.dim)
-            initial = np.append(initial, probe(self.given, self.initial, (many,), "in the region"))
+            initial = np.append(initial, probe(self.data_name, self.initial, (many,), "in the region"))
         if self.source is not None:
             probe("source", self.source, (times, paths), "in the region and along the paths that leave it")
         if self.nonlinear is not None:
-            u0 = start(self.initial, self.frame)
-            found = examine(self.nonlinear, self.initial, u0, self.horizon, (times, paths), (s, y, far), initial[: 2 * n], rng)
-            self.span, self.bent, self.flows = found
+            info = examine(
+                self.nonlinear, self.initial, canonical.initial, self.horizon, (times, paths), (s, y, far), initial[: 2 * n], rng
+            )
+            canonical = replace(
+                canonical, u_range=info.u_range, source_has_kinks=info.source_has_kinks, flow_resolved=info.flow_resolved
+            )
         if self.exact is not None:
-            begin = probe("exact", self.exact, (np.full(n, self.horizon if self.backward else 0.0), x), "in the region")
+            begin = probe("exact", self.exact, (np.full(n, last), x), "in the region")
             gap = np.max(np.abs(begin - initial[:n]))
             if gap > 1e-6 * max(np.max(np.abs(begin)), np.max(np.abs(initial[: 2 * n]))):
                 notes.warn(
-                    f"`exact` at t = {self.horizon if self.backward else 0:g} differs from `{self.given}` by up to {gap:.2g}: errors measured against it will mislead."
+                    f"`exact` at t = {last:g} differs from `{self.data_name}` by up to {gap:.2g}: errors measured against it will mislead."
                 )
-        return not np.any(initial)
+        canonical = replace(canonical, zero_initial=not np.any(initial))
+        return canonical if self.nonlinear is None else canonical.with_source_guess()
 
     def _check_varying(
-        self, notes: WarningLog, s: np.ndarray, y: np.ndarray, far: np.ndarray, fraction: np.ndarray, noise: np.ndarray
-    ) -> None:
+        self,
+        canonical: CanonicalProblem,
+        notes: WarningLog,
+        s: np.ndarray,
+        y: np.ndarray,
+        far: np.ndarray,
+        fraction: np.ndarray,
+        noise: np.ndarray,
+    ) -> CanonicalProblem:
         """Refuse coefficients that are no operator where paths lead, and processes whose paths leave for infinity, or whose steps do."""
-        assert self.varying is not None
-        coefficients.check(self.varying, s * fraction, y)
-        inside = self.walk.go(s, y, (1 - fraction) * s, noise).place
+        varying = canonical.coefficients
+        assert varying is not None
+        coefficients.check(varying, s * fraction, y)
+        inside = canonical.paths.go(s, y, (1 - fraction) * s, noise).place
         whole = np.all(np.isfinite(inside) & (np.abs(inside) < _EXPLODED), axis=1)
         if np.any(whole):
-            coefficients.check(self.varying, s[whole] * fraction[whole], inside[whole])
-        _, half, pairs = self.walk.levels(noise)[1]
+            coefficients.check(varying, s[whole] * fraction[whole], inside[whole])
+        _, half, pairs = canonical.paths.levels(noise)[1]
         coarse = half.go(s, y, s, pairs).place
-        reach = np.max(np.abs(y)) + float(np.max(np.sqrt(2 * s)) * np.max(self.scatter.deviations)) + 1
+        reach = np.max(np.abs(y)) + float(np.max(np.sqrt(2 * s)) * np.max(canonical.diffusion.deviations)) + 1
         gone = ~np.all(np.abs(far) < _EXPLODED * reach, axis=1)
         wide = [float(np.linalg.norm(np.where(np.isfinite(p), np.clip(p - y, -1e100, 1e100), 1e100))) for p in (far, coarse)]
         shown = f"[{', '.join(f'{v:.3g}' for v in y[0][:4])}{', ...' if self.dim > 4 else ''}]"
-        remedy = f"More `steps` (now {self.steps}), a shorter `horizon`, or a `step` of your own may help."
+        remedy = f"More `steps` (now {canonical.steps}), a shorter `horizon`, or a `step` of your own may help."
         if np.any(np.isnan(far)):
             raise InputError(
                 f"paths lead to places where `diffusion` or `drift` is no number: {int(np.sum(np.any(np.isnan(far), axis=1)))} of {len(far)} from places like x = {shown}. Is A positive "
@@ -328,13 +298,10 @@ class Problem:
             raise InputError(
                 f"`drift` or `diffusion` is too strong for the steps of paths: with half as many they go {wide[1] / wide[0]:.2g} times as far, from places like x = {shown}. {remedy}"
             )
-        coefficients.check(self.varying, np.zeros(len(far)), far)
-        coefficients.check_step(self.varying, s * fraction, y)
-        self.varying = coefficients.settled(
-            self.varying, np.concatenate([s * fraction, 0 * s]), np.concatenate([inside, far]), notes
-        )
-        for name in ("walk", "feature_walk"):  # which hold the coefficients as they were
-            self.__dict__.pop(name, None)
+        coefficients.check(varying, np.zeros(len(far)), far)
+        coefficients.check_step(varying, s * fraction, y)
+        settled = coefficients.settled(varying, np.concatenate([s * fraction, 0 * s]), np.concatenate([inside, far]), notes)
+        return replace(canonical, coefficients=settled)
 
     def points(self, t: Any, x: Any, *, positive_time: bool = False) -> tuple[np.ndarray, np.ndarray, bool]:
         """Times and points as arrays of shape (n,) and (n, dim), and whether a single point was asked for."""
@@ -356,10 +323,13 @@ class Problem:
         times = np.where(
             (times > self.horizon) & (times <= self.horizon * (1 + 1e-6)), self.horizon, times
         )  # float32 times round upwards
-        T, first = self.horizon, self.horizon if self.backward else 0.0  # the time at which u is given
+        T, first = self.horizon, self.horizon if self.is_terminal else 0.0  # the time at which u is given
         outside = (times < 0) | (times > T) | ((times == first) & positive_time)
         if np.any(outside):
-            left, right = "(" if positive_time and not self.backward else "[", ")" if positive_time and self.backward else "]"
+            left, right = (
+                "(" if positive_time and not self.is_terminal else "[",
+                ")" if positive_time and self.is_terminal else "]",
+            )
             worst = np.atleast_1d(times)[np.atleast_1d(outside)][0]
             why = (
                 "There u is given, and its derivatives may be singular."
@@ -376,7 +346,7 @@ class Problem:
     def __repr__(self) -> str:
         source = "given" if self.source is not None or self.nonlinear is not None else None
         c = "given" if callable(self.reaction) else f"{self.reaction:g}" if self.reaction else ""
-        more = (f", reaction={c}" if c else "") + (", terminal=given" if self.backward else "")
+        more = (f", reaction={c}" if c else "") + (", terminal=given" if self.is_terminal else "")
         return f"Problem(dim={self.dim}, horizon={self.horizon:g}, {self.process}, region={self.region}, source={source}{more})"
 
 

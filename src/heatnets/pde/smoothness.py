@@ -18,9 +18,9 @@ from jaxtyping import Array
 from heatnets._core import streams
 from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import evaluate
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.function import Function
-from heatnets.pde.problem import Problem
 
 _NODES, _WEIGHTS = (0.5 * (a + b) for a, b in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0), strict=True))
 _COORDINATES = 2e6  # 2000 segments up to d = 1000, fewer beyond, 256 at least: kinks cross 7 to 58 % of segments
@@ -30,7 +30,7 @@ _TOLERANCE = 1e-6  # of the derivatives' size: smooth segments miss by rounding
 
 
 def kinks(
-    problem: Problem, seed: int, ctx: ExecutionContext, points: tuple[np.ndarray, np.ndarray] | None = None
+    problem: CanonicalProblem, seed: int, ctx: ExecutionContext, points: tuple[np.ndarray, np.ndarray] | None = None
 ) -> dict[str, float]:
     """The share of segments on which a function of the problem has a kink or a jump, for each function that has such segments.
 
@@ -45,10 +45,10 @@ def kinks(
         else:
             chosen = rng.integers(len(points[0]), size=n)
             t, x = points[0][chosen], points[1][chosen]
-        lag, walk = t * rng.random(n), problem.walk
+        lag, walk = t * rng.random(n), problem.paths
         ends.append((t * rng.random(n), walk.go(t, x, lag, walk.draw(rng, (n,), problem.dim)).place))
     (t0, x0), (t1, x1) = ends
-    found = {problem.given: _share(problem.initial, (x0,), (x1,), ctx)}
+    found = {problem.data_name: _share(problem.initial, (x0,), (x1,), ctx)}
     for name, function in _coefficients(problem).items():
         found[name] = _share(function, (t0, x0), (t1, x1), ctx)
     if problem.source is not None:
@@ -65,13 +65,13 @@ class _Mixed(eqx.Module):
     def __call__(self, t: Array, x: Array) -> Array:
         here = self.coefficients.at(t, x)
         ways = jnp.asarray(np.random.default_rng(0).standard_normal((2, x.size)))
-        values = {"diffusion": here.scatter.shape(ways[0]), "drift": here.drift, "reaction": here.reaction}
+        values = {"diffusion": here.diffusion.apply_sqrt(ways[0]), "drift": here.drift, "reaction": here.reaction}
         return jnp.sum(values[self.name] * (ways[1] if self.name != "reaction" else 1.0))
 
 
-def _coefficients(problem: Problem) -> dict[str, Function]:
+def _coefficients(problem: CanonicalProblem) -> dict[str, Function]:
     """Those of the problem's coefficients that are functions, as functions of (t, x) with one value."""
-    given = problem.varying
+    given = problem.coefficients
     if given is None:
         return {}
     parts = {"diffusion": given.diffusion, "drift": given.drift, "reaction": given.reaction}

@@ -240,46 +240,46 @@ class _Start(eqx.Module):
     """y ↦ u0(x) at the start."""
 
     function: Any
-    frame: TransformChain
+    transform: TransformChain
     power: int = eqx.field(static=True)
 
     def __call__(self, y: Float[Array, "dim"]) -> Float[Array, ""]:
-        t, x = self.frame.from_canonical(jnp.zeros(()), y)
-        return self.function(x) / (self.frame.stretch(t) ** self.power if self.power else 1.0)
+        t, x = self.transform.from_canonical(jnp.zeros(()), y)
+        return self.function(x) / (self.transform.stretch(t) ** self.power if self.power else 1.0)
 
 
 class _Force(eqx.Module):
     """(s, y) ↦ F(t, x) / (a ds/dt), what drives v."""
 
     function: Any
-    frame: TransformChain
+    transform: TransformChain
     power: int = eqx.field(static=True)
 
     def __call__(self, s: Float[Array, ""], y: Float[Array, "dim"]) -> Float[Array, ""]:
-        t, x = self.frame.from_canonical(jnp.asarray(s), y)
-        share = self.frame.value_scale(t) * self.frame.rate(t)
-        return self.function(t, x) / (share * self.frame.stretch(t) ** self.power if self.power else share)
+        t, x = self.transform.from_canonical(jnp.asarray(s), y)
+        share = self.transform.value_scale(t) * self.transform.rate(t)
+        return self.function(t, x) / (share * self.transform.stretch(t) ** self.power if self.power else share)
 
 
-def seen(function: Function, frame: TransformChain, kind: type, arguments: str) -> Function:
+def seen(function: Function, transform: TransformChain, kind: type, arguments: str) -> Function:
     """A function of the user's in plain coordinates, with its Laplacian where that is given and coordinates are stretched alike."""
-    known = function.laplacian is not None and frame.stretch(np.zeros(())) is not None
-    return Function(kind(function, frame, 0), kind(function.laplacian, frame, 2) if known else None, arguments)
+    known = function.laplacian is not None and transform.stretch(np.zeros(())) is not None
+    return Function(kind(function, transform, 0), kind(function.laplacian, transform, 2) if known else None, arguments)
 
 
-def start(function: Function, frame: TransformChain) -> Function:
-    return seen(function, frame, _Start, "x")
+def start(function: Function, transform: TransformChain) -> Function:
+    return seen(function, transform, _Start, "x")
 
 
-def force(function: Function, frame: TransformChain) -> Function:
-    return seen(function, frame, _Force, "t x")
+def force(function: Function, transform: TransformChain) -> Function:
+    return seen(function, transform, _Force, "t x")
 
 
 class TransformedRegion(Region):
     """A region of the user's, in plain coordinates: drawn where the user sees it, then moved."""
 
-    def __init__(self, region: Region, frame: TransformChain, horizon: float, backward: bool) -> None:
-        self.region, self.frame, self.horizon, self.backward = region, frame, horizon, backward
+    def __init__(self, region: Region, transform: TransformChain, horizon: float, is_terminal: bool) -> None:
+        self.region, self.transform, self.horizon, self.is_terminal = region, transform, horizon, is_terminal
         self.single = region.single
 
     def __repr__(self) -> str:
@@ -297,4 +297,4 @@ class TransformedRegion(Region):
 
     def at(self, fraction: np.ndarray, horizon: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         gone = self.horizon * np.asarray(fraction)
-        return self.frame.to_canonical(self.horizon - gone if self.backward else gone, x)
+        return self.transform.to_canonical(self.horizon - gone if self.is_terminal else gone, x)

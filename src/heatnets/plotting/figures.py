@@ -115,7 +115,7 @@ def evolution(solution: Solution, *, x: Any = None, points: int = 101, certified
     if place.shape != (problem.dim,):
         raise InputError(f"`x` must be one point, of shape ({problem.dim},); got shape {place.shape}.")
     curve = Curve("u", t, t, np.broadcast_to(place, (len(t), problem.dim)))
-    given = " (u is given at the right end)" if problem.backward else ""
+    given = " (u is given at the right end)" if problem.is_terminal else ""
     return drawn(solution, [curve], certified, seed, f"u(t, x) at {named([place])}, d = {problem.dim}", f"t{given}")
 
 
@@ -171,7 +171,7 @@ def weights(solution: Solution) -> Figure:
     found = {}
     kinds = [kind for kind, number in zip(("initial", "source"), solution.stats["features"], strict=True) if number]
     for kind, w in zip(kinds, (w for w in solution.weights if len(w)), strict=True):
-        found["terminal" if kind == "initial" and solution.problem.backward else kind] = w if w.ndim == 1 else w.sum(axis=1)
+        found["terminal" if kind == "initial" and solution.problem.is_terminal else kind] = w if w.ndim == 1 else w.sum(axis=1)
     _weights(ax, found)
     degree = solution.stats["time_degree"]
     legend_above(ax, f"weights at t = {end_of(solution):g}" + (f" (degree {degree} in time)" if degree else ""), 3)

@@ -143,7 +143,7 @@ def _judged(solution: Solution, curve: Curve) -> np.ndarray:
 
 def end_of(solution: Solution) -> float:
     """The time furthest from where u is given."""
-    return 0.0 if solution.problem.backward else solution.problem.horizon
+    return 0.0 if solution.problem.is_terminal else solution.problem.horizon
 
 
 def scale_of(solution: Solution) -> str:
@@ -173,9 +173,9 @@ def reach_of(solution: Solution) -> np.ndarray:
 
 def from_point(solution: Solution, rng: np.random.Generator, left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Times and places on paths from a single point, when these fractions of the time are left to where u is given."""
-    problem, plain, n = solution.problem, solution.problem.plain, len(left)
-    _, y = problem.frame.to_canonical(np.full(n, end_of(solution)), np.tile(middle_of(solution), (n, 1)))
-    s = np.full(n, plain.horizon)
-    ends = plain.walk.go(s, y, (1 - left) * s, plain.walk.draw(rng, (n,), problem.dim)).place
-    t, x = problem.frame.from_canonical(left * s, ends)
+    problem, canonical, n = solution.problem, solution.problem.canonical, len(left)
+    _, y = problem.transform.to_canonical(np.full(n, end_of(solution)), np.tile(middle_of(solution), (n, 1)))
+    s = np.full(n, canonical.horizon)
+    ends = canonical.paths.go(s, y, (1 - left) * s, canonical.paths.draw(rng, (n,), problem.dim)).place
+    t, x = problem.transform.from_canonical(left * s, ends)
     return np.clip(t, 0.0, problem.horizon), x

@@ -65,7 +65,7 @@ def _answer(solution: Solution, certificates: list[tuple[float, np.ndarray, Cert
     """What u is, and how far it may be believed."""
     stats, region = solution.stats, solution.problem.region
     estimate, size = stats["estimated_error"], size_of(solution)
-    end = "0" if solution.problem.backward else "T"
+    end = "0" if solution.problem.is_terminal else "T"
     where = f"at the point, t = {end}" if region.single else "root mean square over the region and all times"
     good = solution.solved is not False
     if not good:
@@ -121,7 +121,7 @@ def _pictures(solution: Solution) -> Section:
 
 def _computed(solution: Solution) -> Section:
     """Sizes, choices, least squares, seconds and versions."""
-    s, given = solution.stats, solution.problem.given
+    s, given = solution.stats, solution.problem.data_name
     rows, phases = s["rows"], {name: spent for name, spent in s["seconds"].items() if spent >= 0.0005}
     facts = {
         "features": f"{s['features'][0]} from `{given}` + {s['features'][1]} from the source{', in antithetic pairs' if s['antithetic'] else ''}",

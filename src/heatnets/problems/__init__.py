@@ -103,4 +103,4 @@ def get(name: str, **parameters: Any) -> Problem:
     known = parameters_of(name)
     if unknown := [p for p in parameters if p not in known]:
         raise InputError(f"problem {name!r} takes the parameters {', '.join(known)}; got {', '.join(map(repr, unknown))}.")
-    return PROBLEMS[name](**parameters).but(origin=_origin(name, parameters))
+    return PROBLEMS[name](**parameters).with_provenance(_origin(name, parameters))

@@ -31,7 +31,7 @@ def measure(problem: Problem, options: dict[str, Any], seed: int) -> dict[str, A
     """Seconds for the equation rows of `features` and `rows`, from `timed_rows` of them; and how far the entries are from ours."""
     M0, M1 = options["features"]
     n = options["timed_rows"]
-    blocks = ImportanceFamily().draw(problem, (M0, M1), DESIGNS["gaussian"], seed)
+    blocks = ImportanceFamily().draw(problem.canonical, (M0, M1), DESIGNS["gaussian"], seed)
     region = Box(-options["train"], options["train"])
     t, x = uniform(region, problem.horizon, n, problem.dim, streams.generator(seed, "rows"))
     rows = jax.jit(_rows(problem, options["batch"]), compiler_options=compiler_options(jax.default_backend()))
@@ -42,7 +42,7 @@ def measure(problem: Problem, options: dict[str, Any], seed: int) -> dict[str, A
     spent = time.perf_counter() - start
     ctx = make_context()
     with jax.default_device(ctx.device):
-        ours = np.asarray(residual_rows(equation(problem, seed)[0], blocks, (t, x), ctx))
+        ours = np.asarray(residual_rows(equation(problem.canonical, seed)[0], blocks, (t, x), ctx))
     gap = float(np.max(np.abs(A - ours)) / np.max(np.abs(ours)))
     return {"difference": gap, "entries": int(A.size), "measured": {"wall": spent * options["rows"][0] / n, "timed": spent}}
 

@@ -27,7 +27,7 @@ from heatnets.fit import least_squares, newton
 from heatnets.fit.assembly import Points, both_rows
 from heatnets.fit.collocation import PLACEMENTS, judged
 from heatnets.fit.entry_cache import Table
-from heatnets.pde.problem import Problem
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.solution import Solution
 from heatnets.solvers.checkpoint import Checkpoint
 from heatnets.solvers.options import AdaptiveOptions
@@ -51,11 +51,11 @@ _RESOLVED = 1e-11  # an estimated error that no user can tell from rounding: gro
 _SMALL = BlockSizes(4, 64, (16, 7), (48, 2))  # a sixteenth of the work: for data whose derivatives take milliseconds
 
 
-def kinds(problem: Problem) -> list[int]:
+def kinds(problem: CanonicalProblem) -> list[int]:
     """The kinds of features that a problem has any use for: 0 from the initial condition, 1 from the source."""
     return [
         kind
-        for kind, used in enumerate((not problem.zero_initial or problem.reacted is not None, problem.source is not None))
+        for kind, used in enumerate((not problem.zero_initial or problem.reaction_flow is not None, problem.source is not None))
         if used
     ] or [0]
 
@@ -64,7 +64,7 @@ class Dictionary:
     """Features of several designs and two kinds, in blocks; rows to train on and paths to be judged on."""
 
     def __init__(
-        self, problem: Problem, settings: AdaptiveOptions, data: Equation, ctx: ExecutionContext, grain: BlockSizes
+        self, problem: CanonicalProblem, settings: AdaptiveOptions, data: Equation, ctx: ExecutionContext, grain: BlockSizes
     ) -> None:
         self.problem, self.settings, self.ctx, self.grain = problem, settings, ctx, grain
         self.kinds = kinds(problem)
@@ -81,7 +81,7 @@ class Dictionary:
         p, s, strip = self.problem, self.settings, self.grain.strip
         place = PLACEMENTS[s.collocation]
         generators = [streams.generator(s.seed, f"rows {i}") for i in range(first // strip, last // strip)]
-        pieces = [place(s.train_region, p.horizon, strip, p.dim, rng, p.walk, p.nonlinear is not None) for rng in generators]
+        pieces = [place(s.train_region, p.horizon, strip, p.dim, rng, p.paths, p.nonlinear is not None) for rng in generators]
         t, x = zip(*pieces, strict=True)
         return np.concatenate(t), np.concatenate(x)
 
@@ -226,7 +226,7 @@ class Dictionary:
         return found._replace(solved=solved, error=settled.error, judged=settled.residual, score=settled.spread)
 
 
-def grow(problem: Problem, settings: AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
+def grow(problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
     """Rounds of growth until the estimated error is met, no longer falls, or the budget is spent."""
     started, clock = time.perf_counter(), PhaseTimer()
     checkpoint = Checkpoint(settings, problem, "equation rows")
@@ -378,7 +378,9 @@ def no_time(needed: float, elapsed: float, seconds: float) -> str:
     return f"the next round would take about {needed:.2g} s, and {elapsed:.2g} of {seconds:g} s are spent"
 
 
-def _grain(problem: Problem, settings: AdaptiveOptions, data: Equation, ctx: ExecutionContext, notes: WarningLog) -> BlockSizes:
+def _grain(
+    problem: CanonicalProblem, settings: AdaptiveOptions, data: Equation, ctx: ExecutionContext, notes: WarningLog
+) -> BlockSizes:
     """Smaller pieces where the first round would otherwise take longer than all the time there is.
 
     That is for Laplacians that are not given, in high dimension: those of products, say, cost d² operations.
@@ -398,7 +400,7 @@ def _grain(problem: Problem, settings: AdaptiveOptions, data: Equation, ctx: Exe
         return BlockSizes()
     if rate > 2e-3:
         notes.warn(
-            f"`{problem.given}` or `source` with derivatives takes {1e3 * rate:.2g} ms per feature and point: the solve starts small. "
+            f"`{problem.data_name}` or `source` with derivatives takes {1e3 * rate:.2g} ms per feature and point: the solve starts small. "
             "Give the Laplacian in closed form: hn.Function(f, laplacian=g).",
             stacklevel=6,
         )
@@ -442,7 +444,7 @@ def _error(dictionary: Dictionary, numbers: list[int], size: int, fit: Fit) -> f
 
 
 def _network(
-    problem: Problem,
+    problem: CanonicalProblem,
     settings: AdaptiveOptions,
     dictionary: Dictionary,
     fit: Fit,
@@ -472,7 +474,7 @@ def _network(
 
 
 def network(
-    problem: Problem,
+    problem: CanonicalProblem,
     settings: AdaptiveOptions,
     ctx: ExecutionContext,
     notes: WarningLog,

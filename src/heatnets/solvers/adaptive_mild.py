@@ -14,6 +14,7 @@ Where the source depends on u, its samples take u from the fit before: the paper
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -34,9 +35,9 @@ from heatnets.features.features import Feature
 from heatnets.fit import least_squares
 from heatnets.fit.assembly import Points, value_rows
 from heatnets.fit.collocation import PLACEMENTS, judged
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.function import Function
 from heatnets.pde.nonlinearity import SemilinearSource
-from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Region
 from heatnets.solution import Solution
 from heatnets.solvers.adaptive import StopReason, kinds, network, no_time
@@ -52,7 +53,7 @@ _FORCED, _TURNS = 16, 2  # the same for a source that depends on u, at a fit; fi
 _JUDGES, _BATCHES = 128, 4  # points at which errors are estimated; batches of pairs, in each of two independent halves
 
 
-def grow(problem: Problem, settings: AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
+def grow(problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
     """Rounds of growth, each with twice the rows, and twice the features while there is time for that, until the budget is spent."""
     started, clock = time.perf_counter(), PhaseTimer()
     if settings.time_degree is not None or settings.rcond is not None:
@@ -60,7 +61,7 @@ def grow(problem: Problem, settings: AdaptiveOptions, ctx: ExecutionContext, not
     ctx.require(8 * (4 * _ROWS * 6 * _FEATURES + 4 * _ROWS * problem.dim), "the first round", "")
     forces = None
     if problem.nonlinear is not None:
-        problem = problem.but(reacted=None)  # so that the weights 1/M make a first guess of the solution
+        problem = replace(problem, reaction_flow=None)  # so that the weights 1/M make a first guess of the solution
         forces = _Forces(problem, settings, ctx)
     data = values_only(problem)
     asked = _points(problem, problem.region, _JUDGES, settings.seed, "mild judges")
@@ -164,7 +165,7 @@ def grow(problem: Problem, settings: AdaptiveOptions, ctx: ExecutionContext, not
 
 
 def _last_word(
-    problem: Problem,
+    problem: CanonicalProblem,
     data: Equation,
     blocks: list[Feature],
     best: _Best,
@@ -226,16 +227,16 @@ def _rate(source: Any, s: Array, y: Array) -> Array:
 class _Forces:
     """What a source that depends on u adds to samples of the solution, with u from the fit before; from a guess at first."""
 
-    def __init__(self, problem: Problem, settings: AdaptiveOptions, ctx: ExecutionContext) -> None:
+    def __init__(self, problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext) -> None:
         self._problem, self._settings, self._ctx = problem, settings, ctx
-        self._alone = problem.but(initial=Function(lambda x: jnp.zeros(())), nonlinear=None)
+        self._alone = replace(problem, initial=Function(lambda x: jnp.zeros(())), nonlinear=None)
 
     def take(self, data: Equation, blocks: list[Feature], weights: np.ndarray) -> None:
         """From now on u is this fit."""
         parts = np.split(weights, np.cumsum([len(b.start) for b in blocks])[:-1])
         fit = linearization.Fit(data, [(b, jnp.asarray(w)[:, None]) for b, w in zip(blocks, parts, strict=True)])
         assert self._problem.nonlinear is not None
-        self._alone = self._alone.but(source=Function(_AtFit(self._problem.nonlinear, fit)))
+        self._alone = replace(self._alone, source=Function(_AtFit(self._problem.nonlinear, fit)))
 
     def sampled(self, points: Points, stream: str, batches: int = 1) -> tuple[np.ndarray, float, np.ndarray]:
         return _samples(self._alone, points, batches, self._settings.seed, self._ctx, f"forces {stream}", _FORCED)
@@ -252,7 +253,7 @@ class _Forces:
 class _Rows:
     """Points to train on and samples of the solution there: a list that grows, none of it drawn twice."""
 
-    def __init__(self, problem: Problem, settings: AdaptiveOptions, ctx: ExecutionContext) -> None:
+    def __init__(self, problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext) -> None:
         self._problem, self._settings, self._ctx = problem, settings, ctx
         self.points: Points = (np.zeros(0), np.zeros((0, problem.dim)))
         self.values, self._variance = np.zeros(0), 0.0
@@ -295,13 +296,19 @@ class _Rows:
 
 
 def _samples(
-    problem: Problem, points: Points, batches: int, seed: int, ctx: ExecutionContext, stream: str, pairs: int | None = None
+    problem: CanonicalProblem,
+    points: Points,
+    batches: int,
+    seed: int,
+    ctx: ExecutionContext,
+    stream: str,
+    pairs: int | None = None,
 ) -> tuple[np.ndarray, float, np.ndarray]:
     """Means of `batches` times `pairs` antithetic pairs at each point, their root mean square standard error, and what steps may have done.
 
     Always in calls of one shape, so that a growing number of points and samples compiles once.
     """
-    width = 2 * int(np.prod(problem.walk.normals(problem.dim)))
+    width = 2 * int(np.prod(problem.paths.normals(problem.dim)))
     pairs = pairs or int(np.clip(_COORDINATES // (_ROWS * width), *_PAIRS))
     parts = []
     for start in range(0, len(points[0]), _ROWS):
@@ -324,21 +331,21 @@ def _values(data: Equation, blocks: list[Feature], points: Points, ctx: Executio
     return np.asarray(value_rows(data, pieces, points, ctx, phase, strip=_JUDGES))
 
 
-def _unforced(problem: Problem) -> Problem:
+def _unforced(problem: CanonicalProblem) -> CanonicalProblem:
     """Without a source that depends on u, which has samples of its own."""
-    return problem if problem.nonlinear is None else problem.but(source=None, nonlinear=None)
+    return problem if problem.nonlinear is None else replace(problem, source=None, nonlinear=None)
 
 
-def _points(problem: Problem, region: Region, count: int, seed: int, stream: str, trained: bool = False) -> Points:
+def _points(problem: CanonicalProblem, region: Region, count: int, seed: int, stream: str, trained: bool = False) -> Points:
     """Points of (0, T] x region; of t = T for a `Point`, as the region says nothing of other times. To train for a source that depends on u, also on paths from there."""
     if trained and problem.nonlinear is not None:
         return PLACEMENTS["paths"](
-            region, problem.horizon, count, problem.dim, streams.generator(seed, stream), problem.walk, True
+            region, problem.horizon, count, problem.dim, streams.generator(seed, stream), problem.paths, True
         )
     return judged(region, problem.horizon, count, problem.dim, streams.generator(seed, stream))
 
 
-def _features(problem: Problem, settings: AdaptiveOptions, size: int) -> tuple[list[Feature], np.ndarray, np.ndarray]:
+def _features(problem: CanonicalProblem, settings: AdaptiveOptions, size: int) -> tuple[list[Feature], np.ndarray, np.ndarray]:
     """One block per kind; the weights that make it a Monte Carlo average over the first design; φ_j(0, ·) / u0."""
     blocks, prior = [], []
     for kind in kinds(problem):

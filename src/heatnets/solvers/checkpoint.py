@@ -10,15 +10,15 @@ import numpy as np
 from heatnets import __version__
 from heatnets._core import container, streams
 from heatnets._core.errors import FileError, InputError
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.fingerprint import differences
-from heatnets.pde.problem import Problem
 from heatnets.solvers.options import AdaptiveOptions
 
 
 class Checkpoint:
     """The file of one growth; without a path it keeps nothing."""
 
-    def __init__(self, settings: AdaptiveOptions, problem: Problem, way: str) -> None:
+    def __init__(self, settings: AdaptiveOptions, problem: CanonicalProblem, way: str) -> None:
         self.path = None if settings.checkpoint is None else settings.checkpoint.path
         self._known = {} if settings.checkpoint is None else _identity(settings, settings.checkpoint.problem, problem, way)
 
@@ -42,13 +42,13 @@ class Checkpoint:
             container.write(self.path, "checkpoint", {"identity": self._known, "state": container.words(state)}, arrays)
 
 
-def _identity(settings: AdaptiveOptions, fingerprint: dict[str, Any], plain: Problem, way: str) -> dict[str, Any]:
-    counts = (2, 0 if plain.source is None else 2)
-    drawn = [settings.family.draw(plain, counts, d, settings.seed, settings.antithetic) for d in settings.designs]
-    some = settings.train_region.sample(streams.generator(0, "train region"), 2, plain.dim)
+def _identity(settings: AdaptiveOptions, fingerprint: dict[str, Any], canonical: CanonicalProblem, way: str) -> dict[str, Any]:
+    counts = (2, 0 if canonical.source is None else 2)
+    drawn = [settings.family.draw(canonical, counts, d, settings.seed, settings.antithetic) for d in settings.designs]
+    some = settings.train_region.sample(streams.generator(0, "train region"), 2, canonical.dim)
     chosen = {
         "family": settings.family.name, "directions": [d.name for d in settings.designs], "antithetic": settings.antithetic, "time_degree": settings.time_degree,
-        "collocation": settings.collocation, "train_region": some @ np.cos(np.arange(plain.dim)), "enforce": settings.enforce, "solver": settings.solver, "rcond": settings.rcond,
+        "collocation": settings.collocation, "train_region": some @ np.cos(np.arange(canonical.dim)), "enforce": settings.enforce, "solver": settings.solver, "rcond": settings.rcond,
         "iteration": settings.iteration, "seed": settings.seed, "tol": settings.tol, "draws": [float(np.sum(leaf)) for leaf in jax.tree.leaves(drawn)],
     }  # fmt: skip
     versions = {"heatnets": __version__, "jax": jax.__version__}

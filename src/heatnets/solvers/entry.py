@@ -19,6 +19,7 @@ from heatnets.certify.sampling_checks import Doubt
 from heatnets.features.designs import Design
 from heatnets.features.families import Family
 from heatnets.pde import smoothness
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Region
 from heatnets.solution import Solution
@@ -113,10 +114,12 @@ def solve(
     )  # fmt: skip
     ctx = make_context(device, memory, progress)
     with jax.default_device(ctx.device):
-        return _solve(problem.plain, chosen, ctx, WarningLog()).of(problem)
+        return _solve(problem.canonical, chosen, ctx, WarningLog()).with_problem(problem)
 
 
-def _solve(problem: Problem, chosen: FixedSizeOptions | AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
+def _solve(
+    problem: CanonicalProblem, chosen: FixedSizeOptions | AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog
+) -> Solution:
     """Test the data, then train what was asked for, or grow it."""
     rough = {} if chosen.enforce == "mild" else smoothness.kinks(problem, chosen.seed, ctx)
     if problem.nonlinear is not None and set(rough) == {"source"}:
@@ -154,7 +157,7 @@ def _solve(problem: Problem, chosen: FixedSizeOptions | AdaptiveOptions, ctx: Ex
 _SHORT = 0.1  # seconds for what is declined anyway
 
 
-def _doubt(problem: Problem, seed: int, by_samples: bool, ctx: ExecutionContext) -> Doubt | None:
+def _doubt(problem: CanonicalProblem, seed: int, by_samples: bool, ctx: ExecutionContext) -> Doubt | None:
     """Why what paths from the region meet does not tell the answer."""
     rng = streams.generator(seed, "encounters")
     return sampling_checks.doubt(problem, sampling_checks.over_region(problem, rng, ctx), by_samples, rng, ctx)

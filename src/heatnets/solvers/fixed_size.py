@@ -21,14 +21,14 @@ from heatnets.fit import least_squares, newton
 from heatnets.fit.assembly import Points, forcing, initial_values, residual_rows, value_rows
 from heatnets.fit.collocation import PLACEMENTS
 from heatnets.fit.entry_cache import Table
-from heatnets.pde.problem import Problem
+from heatnets.pde.canonical import CanonicalProblem
 from heatnets.solution import Solution
 from heatnets.solvers.options import FixedSizeOptions
 
 _HELD_OUT = 256  # rows kept out of the fit to report its residual where it was not trained
 
 
-def train(problem: Problem, settings: FixedSizeOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
+def train(problem: CanonicalProblem, settings: FixedSizeOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
     """Features, rows, system, weights: a trained HEATNET."""
     clock = PhaseTimer()
     counts = _counts(problem, settings, notes)
@@ -94,7 +94,7 @@ def train(problem: Problem, settings: FixedSizeOptions, ctx: ExecutionContext, n
 
 def _checked(
     solution: Solution,
-    problem: Problem,
+    problem: CanonicalProblem,
     data: Equation,
     entries: int,
     settings: FixedSizeOptions,
@@ -119,7 +119,7 @@ _REMEDY = "Take more features, more rows, or a smaller train_region; data that a
 
 
 def _tables(
-    problem: Problem, data: Equation, blocks: list[Feature], points: Points, n: int, ctx: ExecutionContext
+    problem: CanonicalProblem, data: Equation, blocks: list[Feature], points: Points, n: int, ctx: ExecutionContext
 ) -> list[Table]:
     """Entries of the rows to train on and of those held out, where the source depends on u."""
     tables = [Table(problem, data, ctx, (points[0][part], points[1][part])) for part in (slice(n), slice(n, None))]
@@ -143,7 +143,9 @@ def _iterate(
     return fit._replace(weights=jnp.asarray(weights)), changes
 
 
-def _judge(problem: Problem, train_misfit: float, held_misfit: float, settings: FixedSizeOptions, notes: WarningLog) -> None:
+def _judge(
+    problem: CanonicalProblem, train_misfit: float, held_misfit: float, settings: FixedSizeOptions, notes: WarningLog
+) -> None:
     """Say so where rows that were held out are not met."""
     if not held_misfit <= 0.1 and problem.nonlinear is not None:
         raise NumericalError(newton.unsolved(f"rows held out are missed by {held_misfit:.2g} of their size", problem))
@@ -160,7 +162,7 @@ def _judge(problem: Problem, train_misfit: float, held_misfit: float, settings: 
         )
 
 
-def _check_memory(problem: Problem, settings: FixedSizeOptions, counts: tuple[int, int], ctx: ExecutionContext) -> None:
+def _check_memory(problem: CanonicalProblem, settings: FixedSizeOptions, counts: tuple[int, int], ctx: ExecutionContext) -> None:
     """Refuse before the work what would not fit: the matrix, its copies on the way to a factorisation (counted), the squares."""
     soft, copies = settings.initial_rows == "soft", 4 if settings.solver == "cholesky" else 6
 
@@ -179,7 +181,7 @@ def _check_memory(problem: Problem, settings: FixedSizeOptions, counts: tuple[in
     ctx.require(needed, f"{N} rows of {M} columns with their factorisation", remedy)
 
 
-def _counts(problem: Problem, settings: FixedSizeOptions, notes: WarningLog) -> tuple[int, int]:
+def _counts(problem: CanonicalProblem, settings: FixedSizeOptions, notes: WarningLog) -> tuple[int, int]:
     if problem.source is None and settings.features[1]:
         notes.warn(f"there is no source: the {settings.features[1]} source features are left out", stacklevel=6)
         return settings.features[0], 0
@@ -188,7 +190,7 @@ def _counts(problem: Problem, settings: FixedSizeOptions, notes: WarningLog) -> 
     return settings.features
 
 
-def _place(problem: Problem, settings: FixedSizeOptions) -> tuple[Points, int]:
+def _place(problem: CanonicalProblem, settings: FixedSizeOptions) -> tuple[Points, int]:
     """Rows to train on, then rows held out; and how many are trained on."""
     parts = []
     held = settings.collocation if settings.train_region.single else "uniform"
@@ -196,20 +198,25 @@ def _place(problem: Problem, settings: FixedSizeOptions) -> tuple[Points, int]:
         rng = streams.generator(settings.seed, stream)
         parts.append(
             PLACEMENTS[how](
-                settings.train_region, problem.horizon, count, problem.dim, rng, problem.walk, problem.nonlinear is not None
+                settings.train_region, problem.horizon, count, problem.dim, rng, problem.paths, problem.nonlinear is not None
             )
         )
     (t, x), (held_t, held_x) = parts
     return (np.concatenate([t, held_t]), np.concatenate([x, held_x])), len(t)
 
 
-def _start(problem: Problem, settings: FixedSizeOptions) -> np.ndarray:
+def _start(problem: CanonicalProblem, settings: FixedSizeOptions) -> np.ndarray:
     rng, region = streams.generator(settings.seed, "initial rows"), settings.train_region
     return region.at(np.zeros(settings.rows[1]), problem.horizon, region.sample(rng, settings.rows[1], problem.dim))[1]
 
 
 def _rows(
-    problem: Problem, data: Equation, blocks: list[Feature], points: Points, settings: FixedSizeOptions, ctx: ExecutionContext
+    problem: CanonicalProblem,
+    data: Equation,
+    blocks: list[Feature],
+    points: Points,
+    settings: FixedSizeOptions,
+    ctx: ExecutionContext,
 ) -> tuple[Array, Array]:
     if settings.enforce == "equation":
         return residual_rows(data, blocks, points, ctx, settings.time_degree, problem.horizon), jnp.asarray(
@@ -229,7 +236,7 @@ def _initial_rows(
     return scale * rows, jnp.asarray(scale * initial_values(data, x, ctx))
 
 
-def _scale(problem: Problem, data: Equation, b: Array, points: Points, enforce: str, ctx: ExecutionContext) -> float:
+def _scale(problem: CanonicalProblem, data: Equation, b: Array, points: Points, enforce: str, ctx: ExecutionContext) -> float:
     """What a misfit is measured by: the root mean square of the right-hand side, or of u0 / T where the equation's is smaller."""
     size = _rms(np.asarray(b))
     if enforce == "equation":

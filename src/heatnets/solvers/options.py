@@ -141,7 +141,7 @@ def settings(
             raise InputError(
                 '`antithetic` pairs directions, which Gaussian kernels do not have. Use family="importance", or antithetic=False.'
             )
-        if problem.frame.changes or problem.varying is not None:
+        if problem.transform.changes or problem.canonical.coefficients is not None:
             raise InputError(
                 f'`family={kind.name!r}` is for initial-value problems without drift and reaction. Use family="importance".'
             )
@@ -156,7 +156,7 @@ def settings(
         raise InputError('`collocation="grid"` needs a size: a grid does not grow. Give `features`, or use collocation="paths".')
     region = problem.region if train_region is None else train_region
     _check_region(region, problem, placement)
-    region = problem.framed(region)
+    region = problem.transform_region(region)
     if rcond is not None and solver == "cholesky":
         raise InputError(
             '`rcond` has no meaning with solver="cholesky", where the ridge does the cutting. Use solver="svd" or "pinv", or ridge=.'
@@ -212,7 +212,7 @@ def settings(
         raise InputError(
             f'`rows` must hold initial rows with initial_rows="soft"; got {sizes}. Write rows=({sizes[0]}, {max(sizes[0] // 5, 1)}).'
         )
-    if counts[0] == 0 and not problem.zero_initial:
+    if counts[0] == 0 and not problem.canonical.zero_initial:
         raise InputError(
             f"`features` must hold initial features where u0 is not zero; got {counts}. Write features=({counts[1]}, {counts[1]})."
         )
@@ -260,7 +260,7 @@ def _check_region(region: Any, problem: Problem, placement: str) -> None:
         )
     if placement == "grid":
         _check_grid(region, problem.dim)
-        if problem.frame.changes:
+        if problem.transform.changes:
             raise InputError(
                 '`collocation="grid"` is for initial-value problems without drift and reaction. Use collocation="uniform".'
             )

@@ -9,6 +9,7 @@ Three estimates of the same error, each blind in its own way:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from heatnets.certify.reference_values import ReferenceValues
 from heatnets.features.equation import Equation
 from heatnets.fit.assembly import initial_values, tangent, value_columns
 from heatnets.fit.entry_cache import Table
-from heatnets.pde.problem import Problem
+from heatnets.pde.canonical import CanonicalProblem
 
 ROUNDING = 4 * EPS  # of the terms of a sum: some roundings each way
 _MOST = 30.0  # the exponent of an error's growth that is believed
@@ -61,7 +62,7 @@ class ValidationSet:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: CanonicalProblem,
         data: Equation,
         ctx: ExecutionContext,
         seed: int,
@@ -82,10 +83,10 @@ class ValidationSet:
         ):  # u0 was zero wherever it was looked at, and has no features: look again, at the ends of these paths
             p = self.paths
             rng = streams.generator(seed, f"{stream}, further")
-            ends = problem.walk.go(p.s, p.y, p.s, problem.walk.draw(rng, p.s.shape, problem.dim))
+            ends = problem.paths.go(p.s, p.y, p.s, problem.paths.draw(rng, p.s.shape, problem.dim))
             found = initial_values(data, ends.place.reshape(-1, problem.dim), ctx).reshape(p.s.shape)
             self.missed = p.grown * ends.weight * found
-        alone = problem if problem.nonlinear is None else problem.but(source=None, nonlinear=None)
+        alone = problem if problem.nonlinear is None else replace(problem, source=None, nonlinear=None)
         self.reference = ReferenceValues(alone, data, self.paths.t, self.paths.x, seed, stream, ctx, pool=self.paths.pool)
 
     def assess(self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None) -> Assessment:
