@@ -38,7 +38,7 @@ def main() -> None:
             network, x, t = u.network(), np.full(dim, 0.3), problem.horizon
             seconds, variances = [], []
             for form in (
-                lambda rng: np.concatenate(list(residual_gradients(problem, network, t, x, PAIRS, rng))),
+                lambda rng: np.concatenate(list(residual_gradients(problem.canonical, network, t, x, PAIRS, rng))),
                 lambda rng: weighted(problem, network, t, x, rng),
             ):
                 for _ in range(2):  # the first compiles

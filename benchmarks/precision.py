@@ -34,8 +34,8 @@ def main() -> None:
     found: dict[str, list[float]] = {}
     for d, counts, N, N_ic in ((20, (400, 600), 3000, 600), (100, (800, 1200), 5000, 1000)):
         problem, ctx = hn.problems.get("oscillating", dim=d), make_context()
-        data = equation(problem, 0)[0]
-        blocks = ImportanceFamily().draw(problem, counts, DESIGNS["gaussian"], 0)
+        data = equation(problem.canonical, 0)[0]
+        blocks = ImportanceFamily().draw(problem.canonical, counts, DESIGNS["gaussian"], 0)
         rows = uniform(TRAIN, problem.horizon, N, d, streams.generator(0, "rows"))
         start = TRAIN.sample(streams.generator(0, "initial rows"), N_ic, d)
         scale = math.sqrt(N / N_ic)

@@ -31,9 +31,9 @@ def main() -> None:
     print("relative L2 error: rows at random; where the residual is largest of three times as many; drawn in proportion to it")
     for name, dim, M, degree in CASES:
         problem, ctx = hn.problems.get(name, dim=dim), make_context()
-        data, T = equation(problem, 0)[0], problem.horizon
+        data, T = equation(problem.canonical, 0)[0], problem.horizon
         kinds = 1 if problem.source is None else 2
-        blocks = ImportanceFamily().draw(problem, (M, M * (kinds - 1)), DESIGNS["orthogonal"], 0, True)
+        blocks = ImportanceFamily().draw(problem.canonical, (M, M * (kinds - 1)), DESIGNS["orthogonal"], 0, True)
         N = 8 * M * kinds
         t, x = paths(problem.region, T, 2 * N, dim, streams.generator(0, "candidates"), problem.canonical.paths)
         values, residuals = (np.asarray(a) for a in both_rows(data, blocks, (t, x), ctx, ""))

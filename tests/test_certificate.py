@@ -213,8 +213,8 @@ def test_an_initial_condition_that_few_places_see():
         return 20 * jnp.exp(-jnp.sum((x - centre) ** 2) / (2 * 0.06**2)) * (jnp.sum((x - centre) ** 2) < 0.15**2)
 
     problem = hn.Problem(dim=3, horizon=0.1, diffusion=0.001, source=lambda t, x: jnp.cos(x[0]), initial=bump)
-    assert not problem.zero_initial
-    assert hn.Problem(dim=3, horizon=0.1, initial=lambda x: 0.0 * x[0]).zero_initial
+    assert not problem.canonical.zero_initial
+    assert hn.Problem(dim=3, horizon=0.1, initial=lambda x: 0.0 * x[0]).canonical.zero_initial
 
 
 def test_far_outside_the_training_region(radial):
@@ -412,8 +412,8 @@ def test_error_equation_of_a_network_that_is_zero():
     exact = hn.exact_values(problem, t, x)
     rngs = [streams.generator(0, f"zero {i}") for i in range(4)]
     for drawn in (
-        error_equation.residual_form(problem, zero, t, x, 20_000, rngs),
-        error_equation.martingale_form(problem, zero, t, x, 20_000, rngs, 3),
+        error_equation.residual_form(problem.canonical, zero, t, x, 20_000, rngs),
+        error_equation.martingale_form(problem.canonical, zero, t, x, 20_000, rngs, 3),
     ):
         mean, noise = drawn.corrections.mean(axis=1), drawn.corrections.std(axis=1) / np.sqrt(20_000)
         assert np.all(np.abs(mean - exact) < 4.5 * noise)

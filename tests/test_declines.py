@@ -104,7 +104,7 @@ def crude():
 
 
 def test_a_network_outside_its_interval_is_said(crude, tmp_path):
-    crude = crude.of(crude.problem)
+    crude = crude.with_problem(crude.problem)
     crude.stats = {**crude.stats, "warnings": ()}  # among them "not solved", which would hide the network's value
     t, x = crude.problem.horizon, np.full(4, 0.3)
     sure = crude.certify(t, x, samples=512)
@@ -168,7 +168,7 @@ def test_another_point_or_problem_gets_other_samples(kinked):
 
     def normal(point, **fields):
         stated = hn.Problem(**{"dim": 4, "horizon": 0.5, "initial": lambda x: jnp.maximum(jnp.mean(x), 0.0), **fields})
-        sure = kinked.of(stated).certify(0.5, point, samples=256)
+        sure = kinked.with_problem(stated).certify(0.5, point, samples=256)
         return float(sure.error / sure.halfwidth)
 
     zero = np.zeros(4)
@@ -176,7 +176,9 @@ def test_another_point_or_problem_gets_other_samples(kinked):
     assert same == normal(zero)  # the same problem, made again
     others = [normal(zero + 1e-12), normal(zero, horizon=0.6), normal(zero, initial=lambda x: jnp.maximum(jnp.mean(x), 0.01))]
     assert min(abs(other - same) for other in others) > 1e-3
-    first, second = (kinked.of(p) for p in (kinked.problem, hn.Problem(dim=4, horizon=0.6, initial=kinked.problem.initial)))
+    first, second = (
+        kinked.with_problem(p) for p in (kinked.problem, hn.Problem(dim=4, horizon=0.6, initial=kinked.problem.initial))
+    )
     assert first.error(points=16).value != second.error(points=16).value
     assert first.explain(0.5, zero).initial != second.explain(0.5, zero).initial
 
@@ -370,7 +372,7 @@ def test_a_network_that_is_exact_needs_no_samples_of_the_data(crude):
     exact = hn.solve(short(lambda x: x[0]), features=(4, 0), rows=(64, 0))
     doubt = sampling_checks.Doubt("a few paths carry the mean", "Do something.", True)
     assert entry._judged(exact, doubt, False, WarningLog()).stats["estimated_error"] is None
-    said, other = said_by(lambda: entry._judged(crude.of(crude.problem), doubt, True, WarningLog()))
+    said, other = said_by(lambda: entry._judged(crude.with_problem(crude.problem), doubt, True, WarningLog()))
     assert said == ["not solved: a few paths carry the mean. Do something."]
     assert other.stats["estimated_error"] == np.inf
     assert other.stats["tolerance_met"] is False
@@ -469,7 +471,7 @@ def test_results_that_are_not_solved_say_so(run, capfd):
 
 @pytest.mark.parametrize("error", [np.inf, np.nan, 0.2, 0.05, None])
 def test_whether_it_is_solved_survives_a_file(crude, error, tmp_path):
-    u = crude.of(crude.problem)
+    u = crude.with_problem(crude.problem)
     u.stats = {**u.stats, "estimated_error": error, "warnings": ()}
     again = hn.load(u.save(tmp_path / "a.heatnets"))
     np.testing.assert_equal(again.stats["estimated_error"], error)

@@ -24,7 +24,7 @@ from heatnets.solvers.options import settings
 pytestmark = pytest.mark.usefixtures("x64")
 
 NONE = dict.fromkeys(
-    ("tol", "seconds", "features", "directions", "antithetic", "time_degree", "rows", "collocation", "train_region", "enforce",
+    ("tol", "seconds", "max_rounds", "features", "directions", "antithetic", "time_degree", "rows", "collocation", "train_region", "enforce",
      "mild_samples", "solver", "rcond", "initial_weight", "iteration", "checkpoint"))  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def test_the_plain_call_solves(name, dim, seconds, reached):
     exact = hn.exact_values(problem, t, x)
     assert hn.relative_errors(u(t, x), exact).l2 < reached
     assert u.stats["estimated_error"] < reached
-    start = np.array(jax.vmap(problem.initial)(x)) if not problem.zero_initial else np.zeros(300)
+    start = np.array(jax.vmap(problem.initial)(x)) if not problem.canonical.zero_initial else np.zeros(300)
     assert hn.relative_errors(start, exact).l2 > 1e3 * reached
     direct = hn.montecarlo.importance(problem, t[:30], x[:30], samples=10_000)
     assert hn.relative_errors(direct.value, exact[:30]).l2 > 1e3 * reached
@@ -70,15 +70,29 @@ def test_the_estimated_error_is_the_error():
         assert 0.5 < u.stats["estimated_error"] / error < 3
 
 
+@pytest.mark.parametrize("kinked", [False, True])
+def test_rounds_end_by_number_and_not_by_the_clock(kinked):
+    problem = hn.problems.get("kinked-ridge" if kinked else "nonseparable", dim=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # kinks
+        u = hn.solve(problem, seconds=600, max_rounds=2)
+    assert len(u.stats["history"]) == 2
+    assert u.stats["stopped"] == "`max_rounds` = 2 rounds were made"
+    with pytest.raises(hn.InputError, match="`max_rounds` ends a growth"):
+        hn.solve(problem, features=(8, 8), max_rounds=2)
+
+
 def test_judges_are_unbiased():
     """Of a fit that is wrong by a known function: ũ = c u0-features of an eigenfunction, error known in closed form."""
     problem = hn.problems.get("oscillating", dim=3)
-    data, _ = equation(problem, 0)
+    data, _ = equation(problem.canonical, 0)
     squares = []
     truth = []
     for seed in range(12):
-        judges = adaptive.ValidationSet(problem, data, make_context(), seed, "test", (64, 7), 256)
-        dictionary = adaptive.Dictionary(problem, growth(problem, seed=seed), data, make_context(), adaptive.BlockSizes())
+        judges = adaptive.ValidationSet(problem.canonical, data, make_context(), seed, "test", (64, 7), 256)
+        dictionary = adaptive.Dictionary(
+            problem.canonical, growth(problem, seed=seed), data, make_context(), adaptive.BlockSizes()
+        )
         dictionary.grow(["signs"], "test")
         judges.table.add_features(dictionary.rows.blocks, "test")
         # Weights far from any solution, but Σ w = 1 over the initial features: ũ(0, ·) = u0.
@@ -112,8 +126,8 @@ def test_mean_square_is_debiased_and_knows_its_noise():
 
 def test_growth_keeps_what_it_has():
     problem = hn.problems.get("moving-ridge", dim=4)
-    data, _ = equation(problem, 0)
-    grown = adaptive.Dictionary(problem, growth(problem), data, make_context(), adaptive.BlockSizes())
+    data, _ = equation(problem.canonical, 0)
+    grown = adaptive.Dictionary(problem.canonical, growth(problem), data, make_context(), adaptive.BlockSizes())
     names = [d.name for d in grown.designs]
     grown.grow(names, "round 0")
     before = grown.rows.values.copy(), grown.rows.residuals.copy(), grown.rows.points[1].copy()
@@ -124,7 +138,7 @@ def test_growth_keeps_what_it_has():
     np.testing.assert_array_equal(grown.rows.points[1][:n], before[2])
     assert grown.sizes == {"orthogonal": 32, "signs": 32, "hadamard": 16}
     # What was added is what would have been computed at once.
-    fresh = adaptive.Table(problem, data, make_context(), grown.rows.points, 256)
+    fresh = adaptive.Table(problem.canonical, data, make_context(), grown.rows.points, 256)
     fresh.add_features(grown.rows.blocks, "at once")
     np.testing.assert_allclose(grown.rows.residuals, fresh.residuals, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(grown.rows.values, fresh.values, rtol=1e-13)
@@ -241,7 +255,7 @@ ROUGH = {
 def test_kinks_and_jumps_are_found_and_nothing_else(name):
     f = {**SMOOTH, **ROUGH}[name]
     problem = hn.Problem(dim=4, horizon=0.5, initial=f)
-    found = smoothness.kinks(problem, 0, make_context())
+    found = smoothness.kinks(problem.canonical, 0, make_context())
     if name in SMOOTH:
         assert found == {}
     else:
@@ -250,7 +264,7 @@ def test_kinks_and_jumps_are_found_and_nothing_else(name):
 
 def test_kinks_of_a_source_in_time_are_found():
     problem = hn.Problem(dim=2, horizon=1.0, initial=lambda x: x[0], source=lambda t, x: jnp.where(t > 0.5, x[0], 0.0))
-    assert set(smoothness.kinks(problem, 0, make_context())) == {"source"}
+    assert set(smoothness.kinks(problem.canonical, 0, make_context())) == {"source"}
 
 
 @pytest.mark.parametrize(("dim", "seconds"), [(1, 12), (5, 40)])
@@ -360,7 +374,7 @@ def test_slow_derivatives_start_small(closed_form, seconds, small, monkeypatch):
     monkeypatch.setattr(adaptive, "_seconds", lambda dictionary, rows: seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
-        grain = adaptive._grain(problem, chosen, equation(problem, 0)[0], ctx, notes)
+        grain = adaptive._grain(problem.canonical, chosen, equation(problem.canonical, 0)[0], ctx, notes)
     assert (grain == adaptive._SMALL) == small
     assert any("closed form" in text for text in notes.messages) == small
 

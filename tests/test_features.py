@@ -182,7 +182,7 @@ def test_the_kernel_drawn_by_its_own_density_is_importance_sampling():
 def test_source_features_under_any_density_average_to_the_same_integral():
     """Means over draws agree with ∫∫ G F within sampling error, for the uniform draws, for a density of (lag, z), and for r."""
     p = hn.Problem(dim=1, horizon=0.8, initial=lambda x: 0.0, source=lambda t, x: (1 + t) * jnp.sin(x[0]), diffusion=1.0)
-    data, _ = equation(p, 0)
+    data, _ = equation(p.canonical, 0)
     t, x, n = 0.8, jnp.asarray([0.6]), 20000
     exact = t * np.sin(0.6)  # u = t sin x solves u_t = u_xx + (1 + t) sin x
 
@@ -207,7 +207,7 @@ def test_source_features_under_any_density_average_to_the_same_integral():
         (uniform, float(LagTransform(1, 0.8, 0.0).length) * 16.0),  # the paper leaves μ(𝒟)(2A)^d to the weights
     ]
     for fam, volume in cases:
-        block = fam.draw(p, (0, n), design("gaussian"), 1)[1]
+        block = fam.draw(p.canonical, (0, n), design("gaussian"), 1)[1]
         values = volume * np.asarray(jax.jit(jax.vmap(lambda f: f.value(data, jnp.asarray(t), x)))(block))
         error = values.std() / np.sqrt(n)
         assert abs(values.mean() - exact) < 4 * error, fam
@@ -240,7 +240,7 @@ def test_kernels_that_all_underflow_are_refused():
 def test_a_feature_that_is_off_hides_no_nan():
     """F singular at t = 0: value, gradient and residual of a kernel before its lag are zero, not NaN."""
     singular = hn.Problem(dim=1, horizon=0.8, initial=lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.cos(x[0]) / jnp.sqrt(t))
-    data, _ = equation(singular, 0)
+    data, _ = equation(singular.canonical, 0)
     feature, t, x = KernelSource(jnp.zeros(1), jnp.asarray(0.5), jnp.zeros(())), jnp.asarray(0.3), jnp.zeros(1)
     assert feature.value(data, t, x) == 0
     assert feature.residual(data, t, x) == 0

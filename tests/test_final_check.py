@@ -26,7 +26,7 @@ from heatnets.solvers.validation import FinalCheck, ValidationSet
 pytestmark = pytest.mark.usefixtures("x64")
 
 NONE = dict.fromkeys(
-    ("tol", "seconds", "features", "directions", "antithetic", "time_degree", "rows", "collocation", "train_region", "enforce",
+    ("tol", "seconds", "max_rounds", "features", "directions", "antithetic", "time_degree", "rows", "collocation", "train_region", "enforce",
      "mild_samples", "solver", "rcond", "initial_weight", "iteration", "checkpoint"))  # fmt: skip
 
 
@@ -67,8 +67,8 @@ def relative_error(value, exact):
 def overfitted():
     """A dictionary for waves in the plane, and a fit that cancels to many digits where its rows are, and not elsewhere."""
     problem = hn.Problem(dim=2, horizon=2.0, initial=bell, source=waves, diffusion=0.5)
-    data = equation(problem, 0)[0]
-    dictionary = adaptive.Dictionary(problem, growth(problem), data, make_context(), adaptive.BlockSizes())
+    data = equation(problem.canonical, 0)[0]
+    dictionary = adaptive.Dictionary(problem.canonical, growth(problem), data, make_context(), adaptive.BlockSizes())
     names = [d.name for d in dictionary.designs]
     for k in range(2):
         dictionary.grow(names, f"round {k}")
@@ -118,7 +118,9 @@ def test_damping_is_chosen_by_the_judges():
 def test_monte_carlo_values_contradict_a_residual_that_is_blind():
     """The residual of max(x, 0) is zero and says nothing: u0 itself is taken for the solution, wrong by a third."""
     problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0))
-    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.BlockSizes())
+    dictionary = adaptive.Dictionary(
+        problem.canonical, growth(problem), equation(problem.canonical, 0)[0], make_context(), adaptive.BlockSizes()
+    )
     dictionary.grow([dictionary.designs[0].name], "round 0")
     check = check_of(dictionary)
     weights = np.full(16, 1 / 16)
@@ -182,7 +184,9 @@ def test_reference_values_know_the_difference(rate):
 
 def test_reference_values_of_a_point_use_all_samples():
     problem = hn.Problem(dim=3, horizon=1.0, initial=lambda x: jnp.sum(jnp.cos(x)), region=hn.Point(np.full(3, 0.5)))
-    found = ReferenceValues.over_region(problem, equation(problem, 0)[0], 0, "test", make_context(), points=64)
+    found = ReferenceValues.over_region(
+        problem.canonical, equation(problem.canonical, 0)[0], 0, "test", make_context(), points=64
+    )
     exact = np.full(64, 3 * np.exp(-1.0) * np.cos(0.5))
     right, wrong = found.compare(exact, 0.999), found.compare(1.05 * exact, 0.999)
     assert right.low == 0.0
@@ -194,7 +198,9 @@ def test_reference_values_of_a_point_use_all_samples():
 def test_few_samples_that_carry_everything_are_said():
     """A bump that one path in a thousand meets."""
     problem = hn.Problem(dim=2, horizon=1.0, initial=lambda x: jnp.exp(-((x[0] - 6) ** 2 + x[1] ** 2) * 20), diffusion=0.5)
-    found = ReferenceValues.over_region(problem, equation(problem, 0)[0], 0, "test", make_context(), points=64)
+    found = ReferenceValues.over_region(
+        problem.canonical, equation(problem.canonical, 0)[0], 0, "test", make_context(), points=64
+    )
     assert found.heavy > 0.1
     assert found.compare(np.zeros(64), 0.95).reasons
 
@@ -295,7 +301,9 @@ def test_what_cannot_be_estimated_is_declined():
     problem = hn.Problem(dim=2, horizon=1.0, initial=bell)
     notes = WarningLog()
     ending = adaptive.StopReason("nothing is left", None, ("one residual carries the estimate",), {})
-    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.BlockSizes())
+    dictionary = adaptive.Dictionary(
+        problem.canonical, growth(problem), equation(problem.canonical, 0)[0], make_context(), adaptive.BlockSizes()
+    )
     dictionary.grow([dictionary.designs[0].name], "round 0")
     facts = {
         "features": (16, 0),
@@ -307,7 +315,7 @@ def test_what_cannot_be_estimated_is_declined():
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         u = adaptive.network(
-            problem, growth(problem), make_context(), notes, adaptive.PhaseTimer(), [], np.inf, dictionary.rows.data, dictionary.rows.blocks,
+            problem.canonical, growth(problem), make_context(), notes, adaptive.PhaseTimer(), [], np.inf, dictionary.rows.data, dictionary.rows.blocks,
             np.full(16, 1 / 16), ending, facts,
         )  # fmt: skip
     assert str(said[0].message).startswith("not solved: the error cannot be estimated (one residual carries the estimate)")
@@ -334,7 +342,9 @@ def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
 def test_a_perfect_fit_is_not_accused_by_the_maximum_principle():
     """In high dimension rows near the centre see values that no path from 64 random points of the region does."""
     problem = hn.Problem(dim=10, horizon=0.1, initial=lambda x: jnp.exp(-x @ x / 2), region=hn.Box(-2.0, 2.0))
-    dictionary = adaptive.Dictionary(problem, growth(problem), equation(problem, 0)[0], make_context(), adaptive.BlockSizes())
+    dictionary = adaptive.Dictionary(
+        problem.canonical, growth(problem), equation(problem.canonical, 0)[0], make_context(), adaptive.BlockSizes()
+    )
     dictionary.grow([d.name for d in dictionary.designs], "round 0")
     dictionary.extend_reference()
     columns = np.arange(len(dictionary.kind))

@@ -62,7 +62,7 @@ def test_the_exact_solution_solves_the_equation(name, parameters):
             right = plain.nonlinear(s, y, v(s, y), jax.grad(lambda z: v(s, z))(y))
         return left, right, v(jnp.zeros(()), y), plain.initial(y)
 
-    region = problem.framed(hn.Box(80.0, 120.0) if name == "geometric-basket" else problem.region)
+    region = problem.transform_region(hn.Box(80.0, 120.0) if name == "geometric-basket" else problem.region)
     rng = np.random.default_rng(0)
     for s, y in zip(*region.at(1 - rng.random(5), problem.horizon, region.sample(rng, 5, problem.dim)), strict=True):
         left, right, start, initial = sides(s, y)

@@ -86,8 +86,8 @@ def test_a_polynomial_stands_in_for_a_source_with_kinks():
         wanted = smooth(0.4, np.array([1.2, 0.0]), u)
         assert float(stand_in(0.4, jnp.array([1.2, 0.0]), u)) == pytest.approx(wanted, rel=1e-10)
     kinked = hn.Problem(dim=2, horizon=1.0, initial=bell, source=lambda t, x, u: jnp.abs(u))
-    assert kinked.source_has_kinks
-    assert not problem.source_has_kinks
+    assert kinked.canonical.source_has_kinks
+    assert not problem.canonical.source_has_kinks
     assert abs(float(ChebyshevSource(kinked.nonlinear.function, -1.0, 1.0)(0.0, jnp.zeros(2), 0.7)) - 0.7) < 0.1
 
 
@@ -348,7 +348,7 @@ def test_crude_networks_are_corrected_or_not_certified():
 def test_a_network_that_is_no_solution_is_not_certified():
     u = hn.solve(hn.problems.get("allen-cahn", dim=4, horizon=1.0), features=(12, 12), antithetic=True, collocation="paths")
     far = hn.Problem(dim=4, horizon=1.0, initial=lambda x: 30 / (2 + 0.4 * (x @ x)), source=cubic, region=hn.Point(np.zeros(4)))
-    wrong = u.of(far)
+    wrong = u.with_problem(far)
     wrong._canonical, wrong._blocks = (
         far.canonical,
         [(block, 30 * w) for block, w in u._blocks],

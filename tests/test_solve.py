@@ -130,7 +130,7 @@ def test_initial_weight_multiplies_the_squared_misfit():
     from heatnets.solvers import fixed_size
 
     problem = hn.problems.get("oscillating", dim=3)
-    data, blocks = equation(problem, 0)[0], family("importance").draw(problem, (5, 4), design(None), 0)
+    data, blocks = equation(problem.canonical, 0)[0], family("importance").draw(problem.canonical, (5, 4), design(None), 0)
     x = hn.random_points(problem, 7)[1]
     settings = SimpleNamespace(initial_weight=5.0, time_degree=0)
     rows, values = fixed_size._initial_rows(data, blocks, x, settings, make_context())

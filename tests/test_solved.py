@@ -135,7 +135,7 @@ def test_what_is_not_known_is_said(fixed_page, solution):
     assert read.pictures == 4
     for met, words in ((True, "is met: growth ended as"), (False, "is not met: growth ended as")):
         stats = {**solution.stats, "tolerance_met": met}
-        other = solution.of(solution.problem)
+        other = solution.with_problem(solution.problem)
         other.stats = stats
         assert f"The tolerance that was asked for {words}" in solve_report._answer(other, []).paragraphs[1]
 

@@ -20,8 +20,8 @@ from heatnets.fit.assembly import residual_rows, value_rows
 
 def system(dim=5, features=(13, 17)):
     problem = hn.problems.get("nonseparable", dim=dim)
-    data, _ = equation(problem, 0)
-    return problem, data, family("importance").draw(problem, features, design(None), 0)
+    data, _ = equation(problem.canonical, 0)
+    return problem, data, family("importance").draw(problem.canonical, features, design(None), 0)
 
 
 @pytest.mark.usefixtures("x64")

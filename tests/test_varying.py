@@ -369,14 +369,14 @@ def test_a_reaction_as_a_function_is_the_same_as_a_number(process, backward):
 @pytest.mark.parametrize("design", ["sobol", "signs", "hadamard", "orthogonal"])
 def test_the_steps_of_a_feature_have_noise_of_their_own(design):
     problem = hn.problems.get("rotating", dim=4)
-    feature, _source = hn.ImportanceFamily().draw(problem, (512, 0), designs.design(design), 0)
+    feature, _source = hn.ImportanceFamily().draw(problem.canonical, (512, 0), designs.design(design), 0)
     first, second = np.moveaxis(np.asarray(feature.direction), 1, 0)
     assert np.max(np.abs(np.mean(first * second, axis=0))) < 0.25
     radii = [np.linalg.norm(n, axis=1) for n in (first, second)]
     assert abs(np.corrcoef(*radii)[0, 1]) < 0.25
     order = np.argsort(radii[0])
     assert np.median(np.abs(np.diff(radii[1][order]))) > 0.1 * np.std(radii[1])  # no curve of radii
-    fewer, _ = hn.ImportanceFamily().draw(problem, (100, 0), designs.design(design), 0)
+    fewer, _ = hn.ImportanceFamily().draw(problem.canonical, (100, 0), designs.design(design), 0)
     np.testing.assert_array_equal(fewer.direction, feature.direction[:100])
 
 

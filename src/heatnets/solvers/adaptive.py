@@ -295,7 +295,7 @@ def grow(problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionCon
             needed = course.spent["assembly"] * dictionary.entries(make) / course.entries + course.spent["solve"] * growth**3
             return no_time(needed, time.perf_counter() - started, settings.seconds)
 
-        if why := late(growing[:1]):
+        if why := no_rounds(settings, len(course.history)) or late(growing[:1]):
             break
         with clock.phase("choice"):
             growing = _choose(dictionary, best, growing)
@@ -369,6 +369,12 @@ class StopReason(NamedTuple):
     met: bool | None
     unknown: tuple[str, ...]
     check: dict[str, Any]  # what the last word was based on
+
+
+def no_rounds(settings: AdaptiveOptions, made: int) -> str:
+    """Words if as many rounds were made as the user allows."""
+    most = settings.max_rounds
+    return "" if most is None or made < most else f"`max_rounds` = {most} rounds were made"
 
 
 def no_time(needed: float, elapsed: float, seconds: float) -> str:

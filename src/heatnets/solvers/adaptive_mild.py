@@ -40,7 +40,7 @@ from heatnets.pde.function import Function
 from heatnets.pde.nonlinearity import SemilinearSource
 from heatnets.pde.regions import Region
 from heatnets.solution import Solution
-from heatnets.solvers.adaptive import StopReason, kinds, network, no_time
+from heatnets.solvers.adaptive import StopReason, kinds, network, no_rounds, no_time
 from heatnets.solvers.checkpoint import Checkpoint
 from heatnets.solvers.options import AdaptiveOptions
 from heatnets.solvers.state import Round
@@ -136,6 +136,8 @@ def grow(problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionCon
             why = "the tolerance is met"
             break
         spent = {phase: seconds - before.get(phase, 0.0) for phase, seconds in clock.seconds.items()}
+        if why := no_rounds(settings, len(history)):
+            break
         for wider in (2, 1):  # twice the features and rows, or twice the rows where there is no time for more
             needed = (
                 spent["samples"] / new * rows + 2 * wider * spent["assembly"] + 2 * wider**2 * spent["solve"] + 2 * spent["check"]

@@ -35,6 +35,7 @@ def solve(
     tol: float | None = None,
     seed: int = 0,
     seconds: float | None = None,
+    max_rounds: int | None = None,
     memory: int | None = None,
     device: Any = None,
     progress: Progress | None = None,
@@ -67,6 +68,8 @@ def solve(
             spent; `stats["tolerance_met"]` says which, and a warning if it was not met.
         seed: fixes every random stream.
         seconds: the time the growth may take; default 60. It ends earlier where nothing is left to gain.
+        max_rounds: the most rounds of growth, each about twice the size of the one before; default as many as there is time for. With it and
+            enough `seconds` the answer does not depend on how fast the machine is.
         memory: bytes the solve may use; default three quarters of what is free.
         device: "cpu", "gpu" or a jax.Device; default JAX's first.
         progress: called as progress(phase, done, total); after each round of growth `phase` is its summary.
@@ -107,7 +110,7 @@ def solve(
     if not isinstance(problem, Problem):
         raise InputError(f"`problem` must be a hn.Problem; got {short_repr(problem)}.")
     chosen = settings(
-        problem, seed=seed, tol=tol, seconds=seconds, family=family, features=features, directions=directions, antithetic=antithetic,
+        problem, seed=seed, tol=tol, seconds=seconds, max_rounds=max_rounds, family=family, features=features, directions=directions, antithetic=antithetic,
         time_degree=time_degree, rows=rows, collocation=collocation,
         train_region=train_region, enforce=enforce, mild_samples=mild_samples, solver=solver, rcond=rcond, ridge=ridge,
         initial_rows=initial_rows, initial_weight=initial_weight, iteration=iteration, checkpoint=checkpoint,

@@ -63,6 +63,7 @@ class AdaptiveOptions:
     rcond: float | None
     iteration: str
     seconds: float
+    max_rounds: int | None
     seed: int
     tol: float | None
     checkpoint: CheckpointSpec | None
@@ -78,6 +79,7 @@ def settings(
     seed: Any,
     tol: Any,
     seconds: Any,
+    max_rounds: Any,
     family: Any,
     features: Any,
     directions: Any,
@@ -127,6 +129,8 @@ def settings(
         raise InputError(
             "`seconds` is the budget for choosing a size; with `features` there is nothing to choose. Leave one out."
         )
+    elif max_rounds is not None:
+        raise InputError("`max_rounds` ends a growth; a solve with `features` is one round. Leave one out.")
     kind = _family(family)
     if antithetic is not None and not isinstance(antithetic, bool):
         raise InputError(f"`antithetic` must be True, False or None; got {short_repr(antithetic)}.")
@@ -194,6 +198,7 @@ def settings(
             cut,
             iterated,
             budget,
+            None if max_rounds is None else count("max_rounds", max_rounds, 1, "It is the most rounds of growth."),
             streams.check_seed(seed),
             wanted,
             kept,
