@@ -74,7 +74,10 @@ CASES = {
     ),
     "reaction as a function": (lambda: heat(source=wave, reaction=lambda t, x: -0.2 * x[0] ** 2), SMALL),
     "source of u": (lambda: heat(source=lambda t, x, u: u - u**3), SMALL),
-    "source of the gradient": (lambda: heat(source=lambda t, x, u, du: -0.1 * du @ du), SMALL),
+    "source of the gradient": (
+        lambda: heat(source=lambda t, x, u, du: -0.1 * du @ du),
+        {**SMALL, "features": (64, 64), "rows": (1024, 0), "time_degree": 1},
+    ),
     "source of u, Picard": (lambda: heat(source=lambda t, x, u: u - u**3), {**SMALL, "iteration": "picard"}),
     "kinked data": (
         lambda: hn.Problem(dim=3, horizon=0.5, initial=kink),

@@ -98,7 +98,7 @@ def test_residuals_of_features_are_those_of_the_equation_as_it_is_written(diffus
     problem = posed(diffusion, form, **more)
     data, _ = equation(problem.canonical, 0)
     rng = np.random.default_rng(1)
-    noise = jnp.asarray(rng.standard_normal((2, *problem.feature_paths.normals(DIM))))
+    noise = jnp.asarray(rng.standard_normal((2, *problem.canonical.feature_paths.normals(DIM))))
     features = [Pair(MovedInitial(noise[0], jnp.asarray(0.7))), MovedSource(noise[1], jnp.asarray(0.4), jnp.asarray(1.3))]
     s, x = jnp.asarray(0.35), jnp.asarray(rng.uniform(-1, 1, DIM))
     t = 0.6 - s if backward else s
