@@ -22,7 +22,10 @@ import heatnets as hn
 from heatnets._core.atomic_files import Ledger, ledger
 
 # Every named problem; the product of sines in high dimension is below any scale, and its Monte Carlo values mean nothing.
-DIMS = {name: (2, 10, 100) for name in hn.problems.names("heat")} | {"forced-sine": (1,), "product-of-sines": (2, 10)}
+DIMS = {name: (2, 10, 100) for name in hn.problems.names("heat")} | {
+    "forced-sine": (1,),
+    "product-of-sines": (2, 10),
+}
 UNDER = {
     "features": (16, 16),
     "directions": "orthogonal",
@@ -92,9 +95,7 @@ def table(found: list[dict[str, Any]]) -> str:
 def _line(here: list[dict[str, Any]]) -> str:
     shares = [_share([r["certified"] for r in here if r["solve"] == how]) for how in SOLVES]
     sure = [r for r in here if r["certified"]]
-    return (
-        f"{shares[0]} | {shares[1]} | {_share([r['inside'] for r in sure])} | {max((r['ratio'] for r in sure), default=0):.1f} |"
-    )
+    return f"{shares[0]} | {shares[1]} | {_share([r['inside'] for r in sure])} | {max((r['ratio'] for r in sure), default=0):.1f} |"
 
 
 def _share(hits: list[bool]) -> str:
@@ -102,7 +103,9 @@ def _share(hits: list[bool]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--reduced", action="store_true")
     parser.add_argument("--problems", nargs="*")
     parser.add_argument("--seeds", type=int, default=2)
@@ -123,19 +126,31 @@ def main() -> None:
         for dim in (DIMS[name][:1] if args.reduced else DIMS[name])
         for how in SOLVES
     ]
-    with ledger(args.out / "certificates.json", {"study": "certificates", "points": args.points}) as done:
+    with ledger(
+        args.out / "certificates.json", {"study": "certificates", "points": args.points}
+    ) as done:
         cells = []
         for name, dim, how, seed in plan:
-            key, settings = f"{name} d={dim} {how} seed={seed}", {"problem": name, "dim": dim, "solve": how, "seed": seed}
+            key, settings = (
+                f"{name} d={dim} {how} seed={seed}",
+                {"problem": name, "dim": dim, "solve": how, "seed": seed},
+            )
             if done.find(key, settings) is None:
-                cells.append(((key, settings), ["--case", name, str(dim), how, str(seed), "--points", str(args.points)]))
+                cells.append(
+                    (
+                        (key, settings),
+                        ["--case", name, str(dim), how, str(seed), "--points", str(args.points)],
+                    )
+                )
 
         def ended(cell: tuple[str, dict[str, Any]], found: dict[str, Any]) -> None:
             if "failed" in found:
                 print(cell[0], found, flush=True)
                 return
             done.add(*cell, found)
-            inside = np.abs(np.array(found["value"]) - np.array(found["exact"])) <= np.array(found["halfwidth"])
+            inside = np.abs(np.array(found["value"]) - np.array(found["exact"])) <= np.array(
+                found["halfwidth"]
+            )
             print(
                 f"{cell[0]:45} {found['method']:22} certified {sum(found['certified'])}, inside {sum(inside)} of {len(inside)}, {found['seconds']:.1f} s",
                 flush=True,

@@ -20,11 +20,15 @@ SAMPLES = 4096
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--problems", nargs="*", default=["oscillating", "nonseparable"])
     parser.add_argument("--dims", nargs="*", type=int, default=[100, 1000])
     args = parser.parse_args()
-    print(f"{jax.devices()[0].device_kind}: default solves, one point, {SAMPLES} samples (antithetic pairs count twice)")
+    print(
+        f"{jax.devices()[0].device_kind}: default solves, one point, {SAMPLES} samples (antithetic pairs count twice)"
+    )
     for name in args.problems:
         for dim in args.dims:
             problem = hn.problems.get(name, dim=dim)
@@ -40,7 +44,12 @@ def main() -> None:
             with jax.enable_x64(True):
                 start = time.perf_counter()
                 drawn = residual_form(
-                    problem.canonical, u.network(), np.array([t]), x[None], SAMPLES // 2, [streams.generator(2, "variance")]
+                    problem.canonical,
+                    u.network(),
+                    np.array([t]),
+                    x[None],
+                    SAMPLES // 2,
+                    [streams.generator(2, "variance")],
                 )
                 seconds = time.perf_counter() - start
             variance = 2 * float(np.var(drawn.corrections))  # of one sample: a pair is two

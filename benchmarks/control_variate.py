@@ -38,11 +38,19 @@ def main() -> None:
             place, martingale = np.tile(x, (paths, 1)), np.zeros(paths)
             for i in range(steps):
                 move = np.sqrt(2 * t / steps) * rng.standard_normal(place.shape)
-                martingale += np.sum(u.gradient(np.full(paths, t * (1 - i / steps)), place) * move, axis=1)
+                martingale += np.sum(
+                    u.gradient(np.full(paths, t * (1 - i / steps)), place) * move, axis=1
+                )
                 place = place + move
             seconds = (time.perf_counter() - start) / paths
-            ratio, cost = float(np.var(payoff(place) - martingale)) / plain_variance, seconds / plain_seconds
-            print(f"| {dim} | {sum(u.stats['features'])} | {steps} | {ratio:.3f} | {cost:.0f} | {ratio * cost:.0f} |", flush=True)
+            ratio, cost = (
+                float(np.var(payoff(place) - martingale)) / plain_variance,
+                seconds / plain_seconds,
+            )
+            print(
+                f"| {dim} | {sum(u.stats['features'])} | {steps} | {ratio:.3f} | {cost:.0f} | {ratio * cost:.0f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,9 @@ def line(name: str, dim: int, samples: int, rate: float, **options: float) -> No
     problem = hn.problems.get("oscillating", dim=dim, wavenumber=1.0)
     t, x = np.full(RUNS, 0.5), np.full((RUNS, dim), 0.4)
     truth = float(hn.exact_values(problem, 0.5, x[0]))
-    getattr(montecarlo, name)(problem, t[:64], x[:64], samples=samples, **options)  # most of the compilation
+    getattr(montecarlo, name)(
+        problem, t[:64], x[:64], samples=samples, **options
+    )  # most of the compilation
     start = time.perf_counter()
     estimate = getattr(montecarlo, name)(problem, t, x, samples=samples, **options)
     seconds = time.perf_counter() - start

@@ -25,7 +25,9 @@ DIMS = (3, 10, 100, 1000)
 POINTS = 512
 
 
-def cell(name: str, dim: int, closed_form: bool = True, seed: int = 0, monte_carlo: bool = True) -> dict[str, Any]:
+def cell(
+    name: str, dim: int, closed_form: bool = True, seed: int = 0, monte_carlo: bool = True
+) -> dict[str, Any]:
     """One plain call, measured."""
     import jax
 
@@ -57,7 +59,13 @@ def cell(name: str, dim: int, closed_form: bool = True, seed: int = 0, monte_car
                 "collocation": "paths",
                 "solver": "qr",
             }
-            v = hn.solve(problem, time_degree=u.stats["time_degree"], rows=(u.stats["rows"][0], 0), seed=seed, **plain)
+            v = hn.solve(
+                problem,
+                time_degree=u.stats["time_degree"],
+                rows=(u.stats["rows"][0], 0),
+                seed=seed,
+                **plain,
+            )
             found["without_source_features"] = hn.relative_errors(v(t, x), exact).l2
     if monte_carlo:
         samples = 64
@@ -78,9 +86,13 @@ def cell(name: str, dim: int, closed_form: bool = True, seed: int = 0, monte_car
     return found
 
 
-def run(cells: list[tuple[str, int, bool, int]], workers: int, folder: Path, monte_carlo: bool) -> list[dict[str, Any]]:
+def run(
+    cells: list[tuple[str, int, bool, int]], workers: int, folder: Path, monte_carlo: bool
+) -> list[dict[str, Any]]:
     """All cells, each in a process of its own on two cores of its own; a cell finished at this commit is kept and not run again."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     folder = folder / (commit or "no-commit")
     folder.mkdir(parents=True, exist_ok=True)
     results: list[dict[str, Any]] = []
@@ -104,11 +116,22 @@ def run(cells: list[tuple[str, int, bool, int]], workers: int, folder: Path, mon
         if kept.exists():
             results.append(json.loads(kept.read_text()))
             continue
-        arguments = ["--cell", name, str(dim), "--seed", str(seed), *([] if closed_form else ["--automatic"])]
-        open_ones.append(((what, kept), [*arguments, *([] if monte_carlo else ["--no-monte-carlo"])]))
+        arguments = [
+            "--cell",
+            name,
+            str(dim),
+            "--seed",
+            str(seed),
+            *([] if closed_form else ["--automatic"]),
+        ]
+        open_ones.append(
+            ((what, kept), [*arguments, *([] if monte_carlo else ["--no-monte-carlo"])])
+        )
     spread(__file__, open_ones, workers, ended)
     order = {what: i for i, what in enumerate(cells)}
-    return sorted(results, key=lambda r: order[(r["problem"], r["dim"], r["closed_form"], r["seed"])])
+    return sorted(
+        results, key=lambda r: order[(r["problem"], r["dim"], r["closed_form"], r["seed"])]
+    )
 
 
 def table(results: list[dict[str, Any]]) -> str:
@@ -127,7 +150,9 @@ def table(results: list[dict[str, Any]]) -> str:
                 continue
             words += [f"{r['error']:.1e}"]
             if r is a:
-                alone = f"{r['without_source_features']:.1e}" if "without_source_features" in r else ""
+                alone = (
+                    f"{r['without_source_features']:.1e}" if "without_source_features" in r else ""
+                )
                 words += [f"{r['estimated']:.1e}", f"{r['seconds']:.0f}", f"{r['features'][0]} + {r['features'][1]}",
                           f"{r['monte_carlo']:.1e}", alone]  # fmt: skip
             else:
@@ -144,9 +169,13 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cell", nargs=2, metavar=("PROBLEM", "DIM"))
-    parser.add_argument("--automatic", action="store_true", help="leave the closed-form Laplacians out")
+    parser.add_argument(
+        "--automatic", action="store_true", help="leave the closed-form Laplacians out"
+    )
     parser.add_argument("--no-monte-carlo", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--marks", action="store_true")
@@ -157,20 +186,42 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmark-default"))
     args = parser.parse_args()
     if args.cell:
-        print(json.dumps(cell(args.cell[0], int(args.cell[1]), not args.automatic, args.seed, not args.no_monte_carlo)))
+        print(
+            json.dumps(
+                cell(
+                    args.cell[0],
+                    int(args.cell[1]),
+                    not args.automatic,
+                    args.seed,
+                    not args.no_monte_carlo,
+                )
+            )
+        )
         return
     if args.marks:
-        first = [("oscillating", 1000, True, 0), ("nonseparable", 1000, True, 0), ("product-of-sines", 10, True, 0)]
-        seeds = [(name, 100, True, seed) for name in ("oscillating", "nonseparable", "radial-gaussian") for seed in range(10)]
+        first = [
+            ("oscillating", 1000, True, 0),
+            ("nonseparable", 1000, True, 0),
+            ("product-of-sines", 10, True, 0),
+        ]
+        seeds = [
+            (name, 100, True, seed)
+            for name in ("oscillating", "nonseparable", "radial-gaussian")
+            for seed in range(10)
+        ]
         results = run(first + seeds, args.workers, args.out / "marks", False)
         for name in ("oscillating", "nonseparable", "radial-gaussian"):
             errors = sorted(r.get("error", np.inf) for r in results[3:] if r["problem"] == name)
             middle = float(np.median(errors))
-            print(f"{name} d=100, ten seeds: median {middle:.1e}, worst {errors[-1]:.1e}, ratio {errors[-1] / middle:.1f}")
+            print(
+                f"{name} d=100, ten seeds: median {middle:.1e}, worst {errors[-1]:.1e}, ratio {errors[-1] / middle:.1f}"
+            )
         return
     import heatnets as hn
 
-    names = args.problems or [n for n in hn.problems.names("heat") if n != "forced-sine"]  # which is one-dimensional
+    names = args.problems or [
+        n for n in hn.problems.names("heat") if n != "forced-sine"
+    ]  # which is one-dimensional
     cells = [
         (name, dim, given, args.seed)
         for given in {"given": [True], "automatic": [False], "both": [True, False]}[args.laplacian]

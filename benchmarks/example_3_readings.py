@@ -14,7 +14,9 @@ import heatnets as hn
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--alpha", nargs="*", type=float, default=[1.0, 0.1, 0.03])
     parser.add_argument("--beta", nargs="*", type=float, default=[1.0, 0.1, 0.01])
     args = parser.parse_args()
@@ -23,7 +25,9 @@ def main() -> None:
         errors = []
         for beta in args.beta:
             problem = hn.problems.get("nonseparable", dim=100, horizon=0.5, alpha=alpha, beta=beta)
-            u = hn.solve(problem, **hn.paper(1000, 1500, 6000, 1200), train_region=hn.Box(-math.pi, math.pi))
+            u = hn.solve(
+                problem, **hn.paper(1000, 1500, 6000, 1200), train_region=hn.Box(-math.pi, math.pi)
+            )
             errors.append(f"{hn.measure(u, 2000).l2:.1e}")
         print(f"| α = {alpha:g} | {' | '.join(errors)} |", flush=True)
 

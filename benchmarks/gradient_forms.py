@@ -18,7 +18,9 @@ from heatnets.fit.collocation import time_fractions
 PAIRS = 2048
 
 
-def weighted(problem: hn.Problem, u, t: float, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def weighted(
+    problem: hn.Problem, u, t: float, x: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     """t ½(R(x + σξ) - R(x - σξ)) ξ/σ / density(r): the likelihood weight in place of the derivative."""
     r, density = time_fractions(rng, PAIRS)
     xi = rng.standard_normal((PAIRS, problem.dim))
@@ -29,8 +31,16 @@ def weighted(problem: hn.Problem, u, t: float, x: np.ndarray, rng: np.random.Gen
 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
-    print("problem, d, variance of the weighted form over that of the differentiated one, seconds of either")
-    options = {"directions": "orthogonal", "antithetic": True, "collocation": "paths", "solver": "qr", "time_degree": 1}
+    print(
+        "problem, d, variance of the weighted form over that of the differentiated one, seconds of either"
+    )
+    options = {
+        "directions": "orthogonal",
+        "antithetic": True,
+        "collocation": "paths",
+        "solver": "qr",
+        "time_degree": 1,
+    }
     for name in ("radial-gaussian", "nonseparable", "sine-network"):
         for dim in (2, 10, 100):
             problem = hn.problems.get(name, dim=dim)
@@ -38,7 +48,9 @@ def main() -> None:
             network, x, t = u.network(), np.full(dim, 0.3), problem.horizon
             seconds, variances = [], []
             for form in (
-                lambda rng: np.concatenate(list(residual_gradients(problem.canonical, network, t, x, PAIRS, rng))),
+                lambda rng: np.concatenate(
+                    list(residual_gradients(problem.canonical, network, t, x, PAIRS, rng))
+                ),
                 lambda rng: weighted(problem, network, t, x, rng),
             ):
                 for _ in range(2):  # the first compiles
@@ -47,7 +59,10 @@ def main() -> None:
                     spent = time.perf_counter() - start
                 seconds.append(spent)
                 variances.append(drawn.var(axis=0).sum())
-            print(f"{name:20} {dim:4} {variances[1] / variances[0]:10.1f} {seconds[0]:8.2f} {seconds[1]:8.2f}", flush=True)
+            print(
+                f"{name:20} {dim:4} {variances[1] / variances[0]:10.1f} {seconds[0]:8.2f} {seconds[1]:8.2f}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -32,8 +32,13 @@ def main() -> None:
         t, x = hn.random_points(problem, 500)
         value = hn.relative_errors(u(t, x), hn.exact_values(problem, t, x)).l2
         slope = hn.relative_errors(u.gradient(t, x), hn.exact_gradient(problem, t, x)).l2
-        kind = f"{name}, {u.stats['family']}, d = {problem.dim}, {sum(u.stats['features'])} features"
-        print(f"{kind:60} value {value:.2e}   gradient {slope:.2e}   ratio {slope / value:.2f}", flush=True)
+        kind = (
+            f"{name}, {u.stats['family']}, d = {problem.dim}, {sum(u.stats['features'])} features"
+        )
+        print(
+            f"{kind:60} value {value:.2e}   gradient {slope:.2e}   ratio {slope / value:.2f}",
+            flush=True,
+        )
         assert np.isfinite(slope)
 
 

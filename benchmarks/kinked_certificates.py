@@ -40,7 +40,10 @@ def largest(t: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 DATA = {
-    "max(mean(x), 0) sqrt(d)": (lambda x: jnp.sqrt(x.size * 1.0) * jnp.maximum(jnp.mean(x), 0.0), basket),
+    "max(mean(x), 0) sqrt(d)": (
+        lambda x: jnp.sqrt(x.size * 1.0) * jnp.maximum(jnp.mean(x), 0.0),
+        basket,
+    ),
     "|x_1|": (lambda x: jnp.abs(x[0]), folded),
     "max_i x_i": (lambda x: jnp.max(x), largest),
 }
@@ -60,7 +63,9 @@ def case(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--points", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=10.0)
     args = parser.parse_args()

@@ -20,7 +20,9 @@ def main() -> None:
     ramp = hn.Problem(dim=1, horizon=0.5, initial=lambda x: jnp.maximum(x[0], 0.0))
     t, x = hn.random_points(ramp, 4000)
     y, spread = x[:, 0], np.sqrt(2 * t)
-    exact = y * ndtr(y / spread) + spread * np.exp(-0.5 * (y / spread) ** 2) / np.sqrt(2 * np.pi)  # Bachelier
+    exact = y * ndtr(y / spread) + spread * np.exp(-0.5 * (y / spread) ** 2) / np.sqrt(
+        2 * np.pi
+    )  # Bachelier
     for seed in range(4):
         u = hn.solve(ramp, features=(64, 0), rows=(400, 0), seed=seed)
         error = hn.relative_errors(u(t, x), exact).l2
@@ -31,7 +33,9 @@ def main() -> None:
     corner = hn.Problem(dim=3, horizon=0.5, initial=lambda x: jnp.sum(jnp.abs(x)))
     u = hn.solve(corner, features=(60, 0), rows=(400, 0))
     truth = 3 * np.sqrt(2 / np.pi)
-    print(f"misfit held out {u.stats['residual_held_out']:.2f}, u(0.5, 0) = {u(0.5, np.zeros(3)):.2f}, exact {truth:.2f}")
+    print(
+        f"misfit held out {u.stats['residual_held_out']:.2f}, u(0.5, 0) = {u(0.5, np.zeros(3)):.2f}, exact {truth:.2f}"
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,10 @@ def sine_pair_rate(dim: int) -> float:
     """Coordinates per second of Σ_i (sin z_i + cos z_i), z = x_k + η_j: the bare kernel of the sine problems."""
     size = 64 if jax.devices()[0].platform == "cpu" else 512
     rng = np.random.default_rng(0)
-    x, eta = jnp.asarray(rng.standard_normal((size, dim))), jnp.asarray(rng.standard_normal((size, dim)))
+    x, eta = (
+        jnp.asarray(rng.standard_normal((size, dim))),
+        jnp.asarray(rng.standard_normal((size, dim))),
+    )
 
     def one(x: jax.Array, eta: jax.Array) -> jax.Array:
         z = x + eta

@@ -13,14 +13,23 @@ from heatnets.problems.paper import TRAIN_REGION
 
 
 def main() -> None:
-    warnings.simplefilter("ignore", hn.HeatnetsWarning)  # too few features for d = 1000: memory is what is measured
+    warnings.simplefilter(
+        "ignore", hn.HeatnetsWarning
+    )  # too few features for d = 1000: memory is what is measured
     floor = 8 * (2560 * 512 * 2 + (2560 + 512) * 1000)
     print(
         f"floor: the matrix and its factor, the points and the features, {floor / 2**20:.0f} MiB; JAX itself takes about 300 MiB"
     )
     for closed_form in (True, False):
         problem = hn.problems.get("nonseparable", dim=1000, closed_form=closed_form)
-        u = hn.solve(problem, features=(192, 320), rows=(2048, 256), initial_rows="soft", train_region=TRAIN_REGION, device="cpu")
+        u = hn.solve(
+            problem,
+            features=(192, 320),
+            rows=(2048, 256),
+            initial_rows="soft",
+            train_region=TRAIN_REGION,
+            device="cpu",
+        )
         u.gradient(*hn.random_points(problem, 500))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         whole = 8 * 2048 * 512 * 1000

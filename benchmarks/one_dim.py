@@ -30,7 +30,9 @@ SETTINGS = {
 
 def grid_error(u: hn.Solution) -> float:
     """Relative L2 error on the paper's 100 x 100 grid of [0, T] x [-π/2, π/2]."""
-    t, x = np.meshgrid(np.linspace(0, u.problem.horizon, 100), np.linspace(-np.pi / 2, np.pi / 2, 100))
+    t, x = np.meshgrid(
+        np.linspace(0, u.problem.horizon, 100), np.linspace(-np.pi / 2, np.pi / 2, 100)
+    )
     t, x = t.ravel(), x.reshape(-1, 1)
     return hn.relative_errors(u(t, x), hn.exact_values(u.problem, t, x)).l2
 
@@ -78,7 +80,13 @@ def main() -> None:
     row("Gaussian kernels, mild rows", alone, family="gaussian", enforce="mild")
     uniform = {"family": "gaussian", "enforce": "mild", "collocation": "uniform"}
     row("Gaussian kernels, mild rows, uniform points", alone, **uniform)
-    row("the same, 32 + 256 features, 1024 samples", alone, **uniform, features=(32, 256), mild_samples=1024)
+    row(
+        "the same, 32 + 256 features, 1024 samples",
+        alone,
+        **uniform,
+        features=(32, 256),
+        mild_samples=1024,
+    )
 
 
 if __name__ == "__main__":

@@ -20,12 +20,16 @@ PUBLISHED = {100: 9.99e-8, 500: 1.42e-7, 1000: 9.20e-5, 2000: 6.43e-3}  # relati
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dims", type=int, nargs="+", default=[100, 500, 1000, 2000])
     parser.add_argument("--features", type=int, nargs=2, default=[4000, 6000])
     parser.add_argument("--rows", type=int, nargs=2, default=[15000, 3000])
     parser.add_argument("--laplacian", choices=["given", "automatic", "both"], default="both")
-    parser.add_argument("--runs", type=int, default=2, help="runs per case; the last one is free of compilation")
+    parser.add_argument(
+        "--runs", type=int, default=2, help="runs per case; the last one is free of compilation"
+    )
     parser.add_argument("--points", type=int, default=6000)
     arguments = parser.parse_args()
     (M0, M1), (N, N_ic) = arguments.features, arguments.rows
@@ -47,7 +51,9 @@ def main() -> None:
             problem = hn.problems.get("oscillating", dim=dim, closed_form=closed_form)
             for run in range(arguments.runs):
                 start = time.perf_counter()
-                u = hn.solve(problem, train_region=TRAIN_REGION, seed=run, **hn.paper(M0, M1, N, N_ic))
+                u = hn.solve(
+                    problem, train_region=TRAIN_REGION, seed=run, **hn.paper(M0, M1, N, N_ic)
+                )
                 wall = time.perf_counter() - start
                 errors = hn.measure(u, arguments.points)
                 s = u.stats["seconds"]

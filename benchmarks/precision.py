@@ -23,7 +23,9 @@ from heatnets.fit.collocation import uniform
 TRAIN = hn.Box(-math.pi, math.pi)
 
 
-def ridge(A: np.ndarray, b: np.ndarray, weight: float = 1e-6, kind: type = np.float64) -> np.ndarray:
+def ridge(
+    A: np.ndarray, b: np.ndarray, weight: float = 1e-6, kind: type = np.float64
+) -> np.ndarray:
     A, b = A.astype(kind), b.astype(kind)
     return scipy.linalg.lstsq(A.T @ A + kind(weight) * np.eye(A.shape[1], dtype=kind), A.T @ b)[0]
 
@@ -40,11 +42,17 @@ def main() -> None:
         start = TRAIN.sample(streams.generator(0, "initial rows"), N_ic, d)
         scale = math.sqrt(N / N_ic)
         A = np.concatenate(
-            [residual_rows(data, blocks, rows, ctx), scale * value_rows(data, blocks, (np.zeros(N_ic), start), ctx, "")]
+            [
+                residual_rows(data, blocks, rows, ctx),
+                scale * value_rows(data, blocks, (np.zeros(N_ic), start), ctx, ""),
+            ]
         )
         b = np.concatenate([forcing(data, rows, ctx), scale * initial_values(data, start, ctx)])
         t, x = hn.random_points(problem, 2000)
-        values, exact = np.asarray(value_rows(data, blocks, (t, x), ctx, "")), hn.exact_values(problem, t, x)
+        values, exact = (
+            np.asarray(value_rows(data, blocks, (t, x), ctx, "")),
+            hn.exact_values(problem, t, x),
+        )
         weights = ridge(A, b)
         A32, b32 = A.astype(np.float32).astype(float), b.astype(np.float32).astype(float)
         for name, u in {
@@ -53,7 +61,8 @@ def main() -> None:
             "double, ridge 1e-8": values @ ridge(A, b, 1e-8),
             "rows rounded to single, double solve": values @ ridge(A32, b32),
             "single throughout": values @ ridge(A, b, kind=np.float32),
-            "double training, single evaluation": values.astype(np.float32) @ weights.astype(np.float32),
+            "double training, single evaluation": values.astype(np.float32)
+            @ weights.astype(np.float32),
         }.items():
             found.setdefault(name, []).append(hn.relative_errors(u.astype(float), exact).l2)
     for name, errors in found.items():

@@ -27,7 +27,10 @@ def two_cores_each(workers: int) -> Queue[set[int]]:
 
 
 def spread(
-    script: str, cells: Iterable[tuple[Any, list[str]]], workers: int, ended: Callable[[Any, dict[str, Any]], None]
+    script: str,
+    cells: Iterable[tuple[Any, list[str]]],
+    workers: int,
+    ended: Callable[[Any, dict[str, Any]], None],
 ) -> None:
     """Run `script` with the arguments of each cell; `ended(cell, found)` gets the JSON object it printed last, or {"failed": its words}."""
     cores = two_cores_each(workers)
@@ -38,20 +41,35 @@ def spread(
         try:
             command = [sys.executable, script, *cell[1]]
             out = subprocess.run(
-                command, capture_output=True, text=True, check=False, preexec_fn=lambda: os.sched_setaffinity(0, mine)
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                preexec_fn=lambda: os.sched_setaffinity(0, mine),
             )
         finally:
             cores.put(mine)
         with one_at_a_time:
-            ended(cell[0], {"failed": out.stderr[-400:]} if out.returncode else json.loads(out.stdout.splitlines()[-1]))
+            ended(
+                cell[0],
+                {"failed": out.stderr[-400:]}
+                if out.returncode
+                else json.loads(out.stdout.splitlines()[-1]),
+            )
 
     with ThreadPoolExecutor(workers) as pool:
         list(pool.map(one, cells))
 
 
-def study(script: str, done: Ledger, plan: Iterable[tuple[str, dict[str, Any], list[str]]], workers: int) -> list[dict[str, Any]]:
+def study(
+    script: str, done: Ledger, plan: Iterable[tuple[str, dict[str, Any], list[str]]], workers: int
+) -> list[dict[str, Any]]:
     """Run the cells (key, settings, arguments of `--case`) that a ledger has not, keep and print each as it ends; return all that are kept."""
-    cells = [((key, settings), ["--case", *arguments]) for key, settings, arguments in plan if done.find(key, settings) is None]
+    cells = [
+        ((key, settings), ["--case", *arguments])
+        for key, settings, arguments in plan
+        if done.find(key, settings) is None
+    ]
 
     def ended(cell: tuple[str, dict[str, Any]], found: dict[str, Any]) -> None:
         if "failed" not in found:
@@ -71,7 +89,9 @@ def over_seeds(
     summary: Callable[[list[dict[str, Any]]], str],
 ) -> None:
     """The command line of a study of cases over seeds, kept in benchmark-NAME/NAME.json."""
-    parser = argparse.ArgumentParser(description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=words, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--case", nargs=2, metavar=("CASE", "SEED"))
     parser.add_argument("--cases", nargs="*", help="only those that begin with one of these")
     parser.add_argument("--seeds", type=int, default=10)
@@ -84,6 +104,10 @@ def over_seeds(
     args.out.mkdir(exist_ok=True)
     chosen = [c for c in cases if not args.cases or c.startswith(tuple(args.cases))]
     with ledger(args.out / f"{name}.json", {"study": name}) as done:
-        plan = [(f"{c} seed={seed}", {"case": c, "seed": seed}, [c, str(seed)]) for seed in range(args.seeds) for c in chosen]
+        plan = [
+            (f"{c} seed={seed}", {"case": c, "seed": seed}, [c, str(seed)])
+            for seed in range(args.seeds)
+            for c in chosen
+        ]
         kept = study(script, done, plan, args.workers)
     print(summary(kept))

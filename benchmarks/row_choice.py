@@ -28,14 +28,25 @@ CASES = [
 
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
-    print("relative L2 error: rows at random; where the residual is largest of three times as many; drawn in proportion to it")
+    print(
+        "relative L2 error: rows at random; where the residual is largest of three times as many; drawn in proportion to it"
+    )
     for name, dim, M, degree in CASES:
         problem, ctx = hn.problems.get(name, dim=dim), make_context()
         data, T = equation(problem.canonical, 0)[0], problem.horizon
         kinds = 1 if problem.source is None else 2
-        blocks = ImportanceFamily().draw(problem.canonical, (M, M * (kinds - 1)), DESIGNS["orthogonal"], 0, True)
+        blocks = ImportanceFamily().draw(
+            problem.canonical, (M, M * (kinds - 1)), DESIGNS["orthogonal"], 0, True
+        )
         N = 8 * M * kinds
-        t, x = paths(problem.region, T, 2 * N, dim, streams.generator(0, "candidates"), problem.canonical.paths)
+        t, x = paths(
+            problem.region,
+            T,
+            2 * N,
+            dim,
+            streams.generator(0, "candidates"),
+            problem.canonical.paths,
+        )
         values, residuals = (np.asarray(a) for a in both_rows(data, blocks, (t, x), ctx, ""))
         force = np.asarray(forcing(data, (t, x), ctx))
         at, there = hn.random_points(problem, 1500)
@@ -43,7 +54,9 @@ def main() -> None:
         tested = np.asarray(both_rows(data, blocks, (at, there), ctx, "")[0])
 
         def fit(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-            A = residual_columns(values[rows][:, columns], residuals[rows][:, columns], t[rows], degree, T)
+            A = residual_columns(
+                values[rows][:, columns], residuals[rows][:, columns], t[rows], degree, T
+            )
             start = np.concatenate([(columns < M).astype(float), np.zeros(degree * len(columns))])
             return np.asarray(least_squares.solve(A, force[rows], "qr", None, 0.0, start).weights)
 
@@ -56,9 +69,13 @@ def main() -> None:
         here = residual_columns(values[rest][:, half], residuals[rest][:, half], t[rest], degree, T)
         missed = np.abs(force[rest] - here @ fit(first, half))
         largest = rest[np.argsort(-missed)[: N // 2]]
-        drawn = np.random.default_rng(0).choice(rest, N // 2, replace=False, p=missed / missed.sum())
+        drawn = np.random.default_rng(0).choice(
+            rest, N // 2, replace=False, p=missed / missed.sum()
+        )
         errors = [error(np.concatenate([first, more])) for more in (rest[: N // 2], largest, drawn)]
-        print(f"{name:20} d={dim:<4} {errors[0]:.2e}   {errors[1]:.2e}   {errors[2]:.2e}", flush=True)
+        print(
+            f"{name:20} d={dim:<4} {errors[0]:.2e}   {errors[1]:.2e}   {errors[2]:.2e}", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -48,7 +48,10 @@ CASES = {
     "orthogonal directions": (lambda: heat(source=wave), {**SMALL, "directions": "orthogonal"}),
     "Sobol directions": (lambda: heat(source=wave), {**SMALL, "directions": "sobol"}),
     "rows on paths": (lambda: heat(source=wave), {**SMALL, "collocation": "paths"}),
-    "soft initial rows": (lambda: heat(source=wave), {**SMALL, "rows": (256, 64), "initial_rows": "soft"}),
+    "soft initial rows": (
+        lambda: heat(source=wave),
+        {**SMALL, "rows": (256, 64), "initial_rows": "soft"},
+    ),
     "Cholesky": (lambda: heat(source=wave), {**hn.paper(16, 16, 256, 64), "seed": 3}),
     "QR": (lambda: heat(source=wave), {**SMALL, "solver": "qr"}),
     "mild rows": (lambda: heat(source=wave), {**SMALL, "enforce": "mild", "mild_samples": 16}),
@@ -56,15 +59,23 @@ CASES = {
         lambda: hn.Problem(dim=1, horizon=0.5, initial=bell),
         {"features": (32, 0), "rows": (128, 0), "family": "gaussian", "seed": 3},
     ),
-    "a point": (lambda: heat(source=wave, region=hn.Point(np.zeros(3))), {**SMALL, "collocation": "paths"}),
+    "a point": (
+        lambda: heat(source=wave, region=hn.Point(np.zeros(3))),
+        {**SMALL, "collocation": "paths"},
+    ),
     "matrix and drift": (
         lambda: heat(source=wave, diffusion=np.diag([1.0, 2.0, 3.0]) + 0.3, drift=[0.1, -0.2, 0.3]),
         SMALL,
     ),
     "reaction": (lambda: heat(source=wave, reaction=-0.7), SMALL),
-    "Ornstein-Uhlenbeck": (lambda: heat(source=wave, process=hn.OrnsteinUhlenbeck(rate=0.5, mean=0.1, diffusion=0.8)), SMALL),
+    "Ornstein-Uhlenbeck": (
+        lambda: heat(source=wave, process=hn.OrnsteinUhlenbeck(rate=0.5, mean=0.1, diffusion=0.8)),
+        SMALL,
+    ),
     "Black-Scholes, terminal": (
-        lambda: hn.Problem(dim=2, horizon=1.0, terminal=lambda x: jnp.log(x @ x), reaction=-0.05, **SPOT),
+        lambda: hn.Problem(
+            dim=2, horizon=1.0, terminal=lambda x: jnp.log(x @ x), reaction=-0.05, **SPOT
+        ),
         {"features": (32, 0), "rows": (256, 0), "seed": 3},
     ),
     "drift as a function": (lambda: heat(source=wave, drift=lambda t, x: -0.3 * x), SMALL),
@@ -72,13 +83,19 @@ CASES = {
         lambda: heat(source=wave, diffusion=lambda t, x: 1 + 0.2 * jnp.sin(x), form="divergence"),
         SMALL,
     ),
-    "reaction as a function": (lambda: heat(source=wave, reaction=lambda t, x: -0.2 * x[0] ** 2), SMALL),
+    "reaction as a function": (
+        lambda: heat(source=wave, reaction=lambda t, x: -0.2 * x[0] ** 2),
+        SMALL,
+    ),
     "source of u": (lambda: heat(source=lambda t, x, u: u - u**3), SMALL),
     "source of the gradient": (
         lambda: heat(source=lambda t, x, u, du: -0.1 * du @ du),
         {**SMALL, "features": (64, 64), "rows": (1024, 0), "time_degree": 1},
     ),
-    "source of u, Picard": (lambda: heat(source=lambda t, x, u: u - u**3), {**SMALL, "iteration": "picard"}),
+    "source of u, Picard": (
+        lambda: heat(source=lambda t, x, u: u - u**3),
+        {**SMALL, "iteration": "picard"},
+    ),
     "kinked data": (
         lambda: hn.Problem(dim=3, horizon=0.5, initial=kink),
         {"features": (32, 0), "rows": (128, 0), "enforce": "mild", "mild_samples": 32, "seed": 3},
@@ -107,11 +124,17 @@ def largest_difference(a: list[float], b: list[float]) -> float:
     if len(a) != len(b):
         return float("inf")
     x, y = np.array(a), np.array(b)
-    return 0.0 if np.array_equal(x, y, equal_nan=True) else float(np.max(np.abs(x - y)) / np.max(np.abs(y)))
+    return (
+        0.0
+        if np.array_equal(x, y, equal_nan=True)
+        else float(np.max(np.abs(x - y)) / np.max(np.abs(y)))
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, help="write the numbers here")
     parser.add_argument("--compare", type=Path, help="hold them against those of another version")
     parser.add_argument("--only", help="cases whose name contains this")
@@ -122,9 +145,16 @@ def main() -> int:
     for name in names:
         results[name] = measured(name)
         if name in before:
-            gaps = [largest_difference(results[name][k], before[name][k]) for k in ("weights", "certified")]
+            gaps = [
+                largest_difference(results[name][k], before[name][k])
+                for k in ("weights", "certified")
+            ]
             differing += any(gaps)
-            said = "the same" if not any(gaps) else f"weights differ by {gaps[0]:.1e}, certified values by {gaps[1]:.1e}"
+            said = (
+                "the same"
+                if not any(gaps)
+                else f"weights differ by {gaps[0]:.1e}, certified values by {gaps[1]:.1e}"
+            )
             print(f"{name:26} {said}", flush=True)
         else:
             print(f"{name:26} {len(results[name]['weights'])} weights", flush=True)

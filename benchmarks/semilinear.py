@@ -16,12 +16,18 @@ from heatnets.reproduce import cells, semilinear
 
 LARGEST = 1000
 CELLS = {c.key: c for c in semilinear.plan("paper")}
-USUAL = [key for key, c in CELLS.items() if c.parameters["dim"] <= LARGEST and key != "hamilton-jacobi d=1000 T=1"]
+USUAL = [
+    key
+    for key, c in CELLS.items()
+    if c.parameters["dim"] <= LARGEST and key != "hamilton-jacobi d=1000 T=1"
+]
 
 
 def case(key: str, seed: int) -> dict[str, Any]:
     cell = CELLS[key]
-    return cells.compute(cells.Cell(key, cell.kind, cell.problem, cell.parameters, cell.options, seed))
+    return cells.compute(
+        cells.Cell(key, cell.kind, cell.problem, cell.parameters, cell.options, seed)
+    )
 
 
 def summary(kept: list[dict[str, Any]]) -> str:

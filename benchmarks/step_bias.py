@@ -21,30 +21,47 @@ PIECE = 20_000
 
 
 @with_x64
-def study(problem: hn.Problem, x: np.ndarray, pairs: int, steps: int) -> tuple[float, float, float, float]:
+def study(
+    problem: hn.Problem, x: np.ndarray, pairs: int, steps: int
+) -> tuple[float, float, float, float]:
     """At a point: the bias of paths in steps, what is left of it in a certificate, what is allowed for it, and the standard error of what is left."""
     assert problem.canonical.coefficients is not None
-    walk, t, rng = EulerPaths(problem.canonical.coefficients, steps), problem.horizon, np.random.default_rng(0)
+    walk, t, rng = (
+        EulerPaths(problem.canonical.coefficients, steps),
+        problem.horizon,
+        np.random.default_rng(0),
+    )
     initial = jax.jit(jax.vmap(problem.initial))
     samples, changes, finest = [], [], []
     for _ in range(pairs // PIECE):
         found = []
         for factor, level, noise in walk.levels(walk.draw(rng, (PIECE,), problem.dim)):
             ways = [level.go(t, x, t, sign * noise) for sign in (1.0, -1.0)]
-            found.append((factor, 0.5 * sum(way.weight * np.asarray(initial(way.place)) for way in ways)))
+            found.append(
+                (factor, 0.5 * sum(way.weight * np.asarray(initial(way.place)) for way in ways))
+            )
         total, change = combined(found)
         samples.append(total)
         changes.append(change)
         finest.append(found[0][1])
     exact, values = float(hn.exact_values(problem, t, x)), np.concatenate(samples)
     allowed = float(allowance(np.concatenate(changes).mean(axis=0)))
-    return np.concatenate(finest).mean() - exact, values.mean() - exact, allowed, values.std() / np.sqrt(len(values))
+    return (
+        np.concatenate(finest).mean() - exact,
+        values.mean() - exact,
+        allowed,
+        values.std() / np.sqrt(len(values)),
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--problem", default="hyperbolic-waves", choices=[n for n in hn.problems.names("variable") if n != "porous"]
+        "--problem",
+        default="hyperbolic-waves",
+        choices=[n for n in hn.problems.names("variable") if n != "porous"],
     )
     parser.add_argument("--dim", type=int, default=4)
     parser.add_argument("--pairs", type=int, default=200_000)

@@ -49,16 +49,22 @@ def error(name: str, dim: int, features: int, which: str) -> tuple[float, float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dim", type=int, default=10)
     parser.add_argument("--features", type=int, default=192)
     args = parser.parse_args()
     warnings.simplefilter("ignore", hn.HeatnetsWarning)
-    print(f"{args.features} pairs of features in {args.dim} dimensions; the best of degrees 0, 1, 3 in time\n")
+    print(
+        f"{args.features} pairs of features in {args.dim} dimensions; the best of degrees 0, 1, 3 in time\n"
+    )
     print(f"| problem | {' | '.join(MAPS)} |\n|---|{'---|' * len(MAPS)}")
     for name in hn.problems.names("variable"):
         found = [error(name, args.dim, args.features, which) for which in MAPS]
-        print(f"| {name} | " + " | ".join(f"{e:.1e} ({s:.0f} s)" for e, s in found) + " |", flush=True)
+        print(
+            f"| {name} | " + " | ".join(f"{e:.1e} ({s:.0f} s)" for e, s in found) + " |", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit
-from stranger_shapes import KINDS, Reach, Rng, full, gaussian, log_uniform, off, pick, plane_wave, ridge, short, zeros
+from stranger_shapes import (
+    KINDS,
+    Reach,
+    Rng,
+    full,
+    gaussian,
+    log_uniform,
+    off,
+    pick,
+    plane_wave,
+    ridge,
+    short,
+    zeros,
+)
 from stranger_truth import Closed, Law, SampleBatch, Term, Truth, Wave
 
 import heatnets as hn
@@ -25,7 +38,20 @@ GOOD = 1e-6  # of the truth, relative: a problem whose truth is worse is replace
 USER = {
     **{
         name: getattr(jnp, name)
-        for name in ("cos", "sin", "exp", "tanh", "arctan", "log", "sqrt", "maximum", "where", "logaddexp", "abs", "mean")
+        for name in (
+            "cos",
+            "sin",
+            "exp",
+            "tanh",
+            "arctan",
+            "log",
+            "sqrt",
+            "maximum",
+            "where",
+            "logaddexp",
+            "abs",
+            "mean",
+        )
     },
     "sigmoid": jax.nn.sigmoid,
     "jnp": jnp,
@@ -83,16 +109,26 @@ def draw_operator(rng: Rng, dim: int, horizon: float, forced: bool) -> Operator:
     name = pick(rng, OPERATORS)
     if name == "stepped turning" and dim == 1:
         name = "stepped reversion"
-    D, unit = log_uniform(rng, 0.05, 2), float(rng.choice([1.0, 1.0, 1.0, 1.0, 1.0, 1e-3, 1e3, 0.02]))
+    D, unit = (
+        log_uniform(rng, 0.05, 2),
+        float(rng.choice([1.0, 1.0, 1.0, 1.0, 1.0, 1e-3, 1e3, 0.02])),
+    )
     law, told, words = Law(dim, D), {"diffusion": D * unit**2}, f"{D * unit**2:g} Δu"
     if name == "diagonal":
         A = np.exp(rng.uniform(np.log(0.05), np.log(2), dim))
-        law, told, words = Law(dim, A), {"diffusion": A * unit**2}, "Σ A_i u_ii, A_i log-uniform from 0.05 to 2"
+        law, told, words = (
+            Law(dim, A),
+            {"diffusion": A * unit**2},
+            "Σ A_i u_ii, A_i log-uniform from 0.05 to 2",
+        )
     elif name == "matrix":
         condition = log_uniform(rng, 2, 100)
         A = matrix(rng, dim, D, condition)
         how = rng.choice(["matrix", "factor", "low rank"])
-        told, words = {"diffusion": A * unit**2}, f"div(A ∇u), A a {how} of size {D:g}, condition {condition:g}"
+        told, words = (
+            {"diffusion": A * unit**2},
+            f"div(A ∇u), A a {how} of size {D:g}, condition {condition:g}",
+        )
         if how == "factor":
             told = {"diffusion": hn.Factor(np.linalg.cholesky(A) * unit)}
         elif how == "low rank":
@@ -101,12 +137,20 @@ def draw_operator(rng: Rng, dim: int, horizon: float, forced: bool) -> Operator:
             told = {"diffusion": hn.LowRank(D / 4 * unit**2, U * unit)}
         law = Law(dim, 0.5 * (A + A.T))
     elif name == "drift":
-        b = rng.uniform(-2, 2, dim) if rng.random() < 0.7 else np.full(dim, short(rng.uniform(-1, 1)))
+        b = (
+            rng.uniform(-2, 2, dim)
+            if rng.random() < 0.7
+            else np.full(dim, short(rng.uniform(-1, 1)))
+        )
         law, told = Law(dim, D, drift=b), {**told, "drift": b * unit}
         words += f" + b·∇u, b = [{', '.join(f'{v * unit:.3g}' for v in b[:3])}{', ...' if dim > 3 else ''}]"
         if rng.random() < 0.4:
             A = matrix(rng, dim, D, log_uniform(rng, 2, 30))
-            law.A, told["diffusion"], words = A, A * unit**2, words.replace(f"{D * unit**2:g} Δu", "div(A ∇u), A a matrix,")
+            law.A, told["diffusion"], words = (
+                A,
+                A * unit**2,
+                words.replace(f"{D * unit**2:g} Δu", "div(A ∇u), A a matrix,"),
+            )
     elif name == "reaction":
         c = short(rng.uniform(-1.5, 1.5))
         law, told, words = Law(dim, D, reaction=c), {**told, "reaction": c}, f"{words} + {c} u"
@@ -126,12 +170,24 @@ def draw_operator(rng: Rng, dim: int, horizon: float, forced: bool) -> Operator:
         law = Law(dim, D, rate=rate, centre=centre)
     elif name == "stepped turning":
         turn = short(rng.choice([-1, 1]) * rng.uniform(0.3, 2) / horizon)
-        told["drift"] = lambda t, x: turn * jnp.concatenate([jnp.stack([-x[1], x[0]]), jnp.zeros(dim - 2)])
-        law, words = Law(dim, D, turn=turn), f"{words} + {turn} (x_1 u_2 - x_2 u_1), the drift given as a function"
+        told["drift"] = lambda t, x: (
+            turn * jnp.concatenate([jnp.stack([-x[1], x[0]]), jnp.zeros(dim - 2)])
+        )
+        law, words = (
+            Law(dim, D, turn=turn),
+            f"{words} + {turn} (x_1 u_2 - x_2 u_1), the drift given as a function",
+        )
     elif name == "reaction of time":
-        c, e, w = short(rng.uniform(-1, 1)), short(rng.uniform(0.2, 1)), short(rng.uniform(0.5, 6) / horizon)
+        c, e, w = (
+            short(rng.uniform(-1, 1)),
+            short(rng.uniform(0.2, 1)),
+            short(rng.uniform(0.5, 6) / horizon),
+        )
         told["reaction"] = lambda t, x: c + e * jnp.cos(w * t)
-        law, words = Law(dim, D, reaction=c, ripple=e, beat=w), f"{words} + ({c} + {e} cos({w} t)) u"
+        law, words = (
+            Law(dim, D, reaction=c, ripple=e, beat=w),
+            f"{words} + ({c} + {e} cos({w} t)) u",
+        )
     elif name == "diffusion of time":
         swing, w = short(rng.uniform(0.2, 0.8)), short(rng.uniform(0.5, 6) / horizon)
         told = {
@@ -141,17 +197,39 @@ def draw_operator(rng: Rng, dim: int, horizon: float, forced: bool) -> Operator:
         law, words = Law(dim, D, swing=swing, beat=w), f"{words} (1 + {swing} sin({w} t))"
     elif name == "geometric":
         unit = float(rng.choice([1.0, 100.0, 100.0, 1e4]))
-        sigma = rng.uniform(0.1, 0.6, dim) if rng.random() < 0.5 else np.full(dim, short(rng.uniform(0.1, 0.6)))
-        growth, rho = short(rng.uniform(-0.05, 0.1)), short(rng.uniform(0, 0.7)) if rng.random() < 0.6 and dim > 1 else None
-        A: Any = 0.5 * sigma**2 if rho is None else 0.5 * np.outer(sigma, sigma) * (rho + (1 - rho) * np.eye(dim))
-        r = short(rng.uniform(0, 0.1)) if rng.random() < 0.7 else 0.0
-        told = {"process": hn.GeometricBrownian(sigma if np.ptp(sigma) else float(sigma[0]), growth, rho), "reaction": -r}
-        law = Law(dim, A, drift=growth - 0.5 * sigma**2, reaction=-r)
-        words = (
-            f"geometric Brownian motion, σ {sigma.min():.2g} to {sigma.max():.2g}, growth {growth}, correlation {rho}, rate {r}"
+        sigma = (
+            rng.uniform(0.1, 0.6, dim)
+            if rng.random() < 0.5
+            else np.full(dim, short(rng.uniform(0.1, 0.6)))
         )
+        growth, rho = (
+            short(rng.uniform(-0.05, 0.1)),
+            short(rng.uniform(0, 0.7)) if rng.random() < 0.6 and dim > 1 else None,
+        )
+        A: Any = (
+            0.5 * sigma**2
+            if rho is None
+            else 0.5 * np.outer(sigma, sigma) * (rho + (1 - rho) * np.eye(dim))
+        )
+        r = short(rng.uniform(0, 0.1)) if rng.random() < 0.7 else 0.0
+        told = {
+            "process": hn.GeometricBrownian(
+                sigma if np.ptp(sigma) else float(sigma[0]), growth, rho
+            ),
+            "reaction": -r,
+        }
+        law = Law(dim, A, drift=growth - 0.5 * sigma**2, reaction=-r)
+        words = f"geometric Brownian motion, σ {sigma.min():.2g} to {sigma.max():.2g}, growth {growth}, correlation {rho}, rate {r}"
     if (
-        name in ("diagonal", "matrix", "drift", "ornstein-uhlenbeck", "stepped reversion", "diffusion of time")
+        name
+        in (
+            "diagonal",
+            "matrix",
+            "drift",
+            "ornstein-uhlenbeck",
+            "stepped reversion",
+            "diffusion of time",
+        )
         and rng.random() < 0.25
     ):
         law.reaction = told["reaction"] = short(rng.uniform(-1.5, 1.5))
@@ -163,7 +241,11 @@ def draw_region(rng: Rng, dim: int, operator: Operator) -> hn.regions.Region:
     kind, unit = rng.random(), operator.unit
     if operator.prices:
         if kind < 0.35:
-            return hn.Point(unit * np.exp(rng.uniform(-0.1, 0.1, dim)) if rng.random() < 0.5 else np.full(dim, unit))
+            return hn.Point(
+                unit * np.exp(rng.uniform(-0.1, 0.1, dim))
+                if rng.random() < 0.5
+                else np.full(dim, unit)
+            )
         return hn.Box(0.8 * unit, 1.2 * unit) if kind < 0.8 else hn.Box(0.5 * unit, 2.0 * unit)
     if kind < 0.6:
         return hn.Box(-unit, unit)
@@ -172,14 +254,20 @@ def draw_region(rng: Rng, dim: int, operator: Operator) -> hn.regions.Region:
         return hn.Box(low, low + log_uniform(rng, 0.2, 4) * unit)
     if kind < 0.9:
         return hn.Normal(short(rng.uniform(-0.5, 0.5)) * unit, log_uniform(rng, 0.1, 1) * unit)
-    return hn.Point(np.round(rng.uniform(-1, 1, dim), 2) * unit if rng.random() < 0.6 else np.zeros(dim))
+    return hn.Point(
+        np.round(rng.uniform(-1, 1, dim), 2) * unit if rng.random() < 0.6 else np.zeros(dim)
+    )
 
 
 def projections(rng: Rng, dim: int) -> tuple[np.ndarray, tuple[int, ...] | None]:
     """Up to three orthonormal rows; and the coordinates that they are, where they are."""
     k, kind = min(3, dim), rng.random()
     if kind < 0.35:
-        axes = tuple(int(i) for i in rng.permutation(dim)[:k]) if rng.random() < 0.4 else tuple(range(k))
+        axes = (
+            tuple(int(i) for i in rng.permutation(dim)[:k])
+            if rng.random() < 0.4
+            else tuple(range(k))
+        )
         return np.eye(dim)[list(axes)], axes
     rows = rng.standard_normal((k, dim))
     if kind < 0.55:
@@ -227,7 +315,9 @@ class Stranger:
 
     @cached_property
     def problem(self) -> hn.Problem:
-        return hn.Problem(dim=self.tags["dim"], horizon=self.truth.horizon, region=self.region, **self.told)
+        return hn.Problem(
+            dim=self.tags["dim"], horizon=self.truth.horizon, region=self.region, **self.told
+        )
 
     @property
     def name(self) -> str:
@@ -252,20 +342,28 @@ class Stranger:
 
     def __str__(self) -> str:
         return "\n".join(
-            [f"{self.name}: {self.tags}", *self.words, f"truth good to {self.truth_error:.1e}, {self.replaced} draws replaced"]
+            [
+                f"{self.name}: {self.tags}",
+                *self.words,
+                f"truth good to {self.truth_error:.1e}, {self.replaced} draws replaced",
+            ]
         )
 
 
 class Writer:
     """Draws terms, and writes them down."""
 
-    def __init__(self, rng: Rng, operator: Operator, region: Any, horizon: float, factor: float) -> None:
+    def __init__(
+        self, rng: Rng, operator: Operator, region: Any, horizon: float, factor: float
+    ) -> None:
         self.rng, self.operator, self.horizon, self.factor = rng, operator, horizon, factor
         unit, law, n = operator.unit, operator.law, 400
         x = region.sample(rng, n, law.dim) / unit
         self.start = np.log(x) if operator.prices else x
         self.end = law.mean(self.start, np.zeros(n), horizon * rng.random(n))
-        self.coordinates = f"log(x / {unit})" if operator.prices else ("x" if unit == 1 else f"(x / {unit})")
+        self.coordinates = (
+            f"log(x / {unit})" if operator.prices else ("x" if unit == 1 else f"(x / {unit})")
+        )
         self.arrays: dict[str, np.ndarray] = {}
         self.projected = 0
 
@@ -287,18 +385,26 @@ class Writer:
         """One term, and its text."""
         rng, dim = self.rng, self.operator.law.dim
         kind = pick(rng, kinds)
-        time, pace = TIMES[str(rng.choice(list(TIMES)))](rng, self.horizon) if source else ("1.0", 0.0)
+        time, pace = (
+            TIMES[str(rng.choice(list(TIMES)))](rng, self.horizon) if source else ("1.0", 0.0)
+        )
         amplitude = short(log_uniform(rng, 0.2, 3) * rng.choice([-1, 1]) * self.factor)
         if kind == "full":
             shape: Any = full(rng, dim, source, self.operator.prices)
             return Term(kind, amplitude, shape, None, time, pace), self.joined(
-                amplitude, time, shape.code.replace("X", self.coordinates).replace("Y", f"(x / {self.operator.unit})")
+                amplitude,
+                time,
+                shape.code.replace("X", self.coordinates).replace(
+                    "Y", f"(x / {self.operator.unit})"
+                ),
             )
         P, axes = projections(rng, dim)
         shape = KINDS[kind](rng, self.reach(P, axes))
         P = P[: shape.k]
         self.projected += shape.k
-        return Term(kind, amplitude, shape, P, time, pace), self.joined(amplitude, time, self.written(shape.code, P, axes))
+        return Term(kind, amplitude, shape, P, time, pace), self.joined(
+            amplitude, time, self.written(shape.code, P, axes)
+        )
 
     def joined(self, amplitude: float, time: str, code: str) -> str:
         return " * ".join([str(amplitude)] + ([] if time == "1.0" else [time]) + [code])
@@ -308,7 +414,10 @@ class Writer:
         unit, prices = self.operator.unit, self.operator.prices
         if axes is not None:
             each = [
-                f"log(x[{i}] / {unit})" if prices else (f"x[{i}]" if unit == 1 else f"(x[{i}] / {unit})") for i in axes[: len(P)]
+                f"log(x[{i}] / {unit})"
+                if prices
+                else (f"x[{i}]" if unit == 1 else f"(x[{i}] / {unit})")
+                for i in axes[: len(P)]
             ]
             return code.format(*each, *[""] * 3)
         place = self.coordinates if prices else "x"
@@ -347,7 +456,10 @@ def positive(writer: Writer) -> tuple[list[Term], str]:
 
 def draw(rng: Rng, number: int, seed: int, most: int = 300) -> Stranger:
     """One draw in up to `most` dimensions, its truth not yet checked."""
-    dim, horizon = round(float(np.exp(rng.uniform(0, np.log(most + 0.49))))), log_uniform(rng, 0.05, 5)
+    dim, horizon = (
+        round(float(np.exp(rng.uniform(0, np.log(most + 0.49))))),
+        log_uniform(rng, 0.05, 5),
+    )
     forced = bool(rng.random() < 0.6)
     operator = draw_operator(rng, dim, horizon, forced)
     region = draw_region(rng, dim, operator)
@@ -360,12 +472,18 @@ def draw(rng: Rng, number: int, seed: int, most: int = 300) -> Stranger:
     else:
         counts = rng.choice([1, 1, 1, 2, 3]), rng.choice([1, 1, 2, 3]) if forced else 0
         found = [
-            [writer.term(source, WEIGHTS) for _ in range(count)] for source, count in zip((False, True), counts, strict=True)
+            [writer.term(source, WEIGHTS) for _ in range(count)]
+            for source, count in zip((False, True), counts, strict=True)
         ]
         if forced and rng.random() < 0.15:
             found[0] = []
-        truth = Truth(operator.law, horizon, backward, *([term for term, _ in part] for part in found))
-        texts, variant = [" + ".join(text for _, text in part) or "0.0 * x[0]" for part in found], operator.name
+        truth = Truth(
+            operator.law, horizon, backward, *([term for term, _ in part] for part in found)
+        )
+        texts, variant = (
+            [" + ".join(text for _, text in part) or "0.0 * x[0]" for part in found],
+            operator.name,
+        )
         if forced:
             told["source"] = Formula(texts[1], writer.arrays).function("t, x")
     told["terminal" if backward else "initial"] = Formula(texts[0], writer.arrays).function("x")
@@ -377,7 +495,10 @@ def draw(rng: Rng, number: int, seed: int, most: int = 300) -> Stranger:
     ]
     if "source" in told:
         words.append(f"F = {texts[1]}")
-    words += [f"{name} of shape {a.shape}: {np.array2string(a.ravel()[:4], precision=4)}" for name, a in writer.arrays.items()]
+    words += [
+        f"{name} of shape {a.shape}: {np.array2string(a.ravel()[:4], precision=4)}"
+        for name, a in writer.arrays.items()
+    ]
     tags = {
         "operator": operator.name,
         "variant": variant,
@@ -385,8 +506,10 @@ def draw(rng: Rng, number: int, seed: int, most: int = 300) -> Stranger:
         "region": type(region).__name__,
         "unit": operator.unit,
         "factor": factor,
-        "initial": sorted({term.kind for term in truth.initial}) or [variant if operator.name == "semilinear" else "zero"],
-        "source": sorted({term.kind for term in truth.source}) or ["none" if operator.name != "semilinear" else variant],
+        "initial": sorted({term.kind for term in truth.initial})
+        or [variant if operator.name == "semilinear" else "zero"],
+        "source": sorted({term.kind for term in truth.source})
+        or ["none" if operator.name != "semilinear" else variant],
         "dim": dim,
         "horizon": horizon,
         "projections": writer.projected,
@@ -394,12 +517,16 @@ def draw(rng: Rng, number: int, seed: int, most: int = 300) -> Stranger:
     return Stranger(number, seed, tags, operator, truth, region, told, words, arrays=writer.arrays)
 
 
-def semilinear(writer: Writer, told: dict[str, Any], backward: bool, horizon: float) -> tuple[Truth, list[str], str]:
+def semilinear(
+    writer: Writer, told: dict[str, Any], backward: bool, horizon: float
+) -> tuple[Truth, list[str], str]:
     """Nonlinear problems with known solutions: linear ones in other variables, travelling waves, a reaction as a source."""
     rng, operator, f = writer.rng, writer.operator, writer.factor
     D, law = float(operator.law.A), operator.law
     A = D * operator.unit**2
-    variant = str(rng.choice(["control", "exponential", "sinh", "fisher", "nagumo", "reaction as a source"]))
+    variant = str(
+        rng.choice(["control", "exponential", "sinh", "fisher", "nagumo", "reaction as a source"])
+    )
     truth = Truth(law, horizon, backward, [], [])
     if variant in ("control", "exponential", "sinh"):
         truth.initial, text = positive(writer)
@@ -415,7 +542,11 @@ def semilinear(writer: Writer, told: dict[str, Any], backward: bool, horizon: fl
         truth.outer = lambda v: f * np.sinh(v)
     elif variant in ("fisher", "nagumo"):
         P, axes = projections(rng, law.dim)
-        r, c, sign = short(log_uniform(rng, 0.3, 8) / horizon), writer.reach(P, axes).centre(rng), rng.choice([-1.0, 1.0])
+        r, c, sign = (
+            short(log_uniform(rng, 0.3, 8) / horizon),
+            writer.reach(P, axes).centre(rng),
+            rng.choice([-1.0, 1.0]),
+        )
         a = short(rng.uniform(0, 1))
         steep = float(sign * np.sqrt(r / ((6 if variant == "fisher" else 2) * D)))
         speed, power = (5 / 6 * r, 2) if variant == "fisher" else (r * (0.5 - a), 1)
@@ -423,16 +554,27 @@ def semilinear(writer: Writer, told: dict[str, Any], backward: bool, horizon: fl
         writer.projected += 1
         texts = [
             f"{f} * sigmoid({steep} * {place})" + ("**2" if power == 2 else ""),
-            f"{r} * u * (1 - u / {f})" if power == 2 else f"{r} * u * (1 - u / {f}) * (u / {f} - {a})",
+            f"{r} * u * (1 - u / {f})"
+            if power == 2
+            else f"{r} * u * (1 - u / {f}) * (u / {f} - {a})",
         ]
         told["source"] = Formula(texts[1], {}).function("t, x, u")
         truth = Closed(
-            law, horizon, backward, [], [], formula=lambda t, y: f * expit(steep * (y @ P[0] - c) + speed * t) ** power
+            law,
+            horizon,
+            backward,
+            [],
+            [],
+            formula=lambda t, y: f * expit(steep * (y @ P[0] - c) + speed * t) ** power,
         )
     else:
         law.reaction = short(rng.uniform(-1.5, 1.5))
         first, second = writer.term(False, WEIGHTS), writer.term(True, WEIGHTS)
-        truth.initial, truth.source, texts = [first[0]], [second[0]], [first[1], f"{law.reaction} * u + {second[1]}"]
+        truth.initial, truth.source, texts = (
+            [first[0]],
+            [second[0]],
+            [first[1], f"{law.reaction} * u + {second[1]}"],
+        )
         told["source"] = Formula(texts[1], writer.arrays).function("t, x, u")
     told.setdefault("source", Formula(texts[1], {}).function("t, x, u, du"))
     return truth, texts, variant
@@ -446,9 +588,15 @@ def stranger(number: int, seed: int = 0) -> Stranger:
         found.replaced = replaced
         T = found.truth.horizon
         n = 1 if found.region.single else 24
-        t = np.full(n, 0.0 if found.truth.backward else T) if found.region.single else T * rng.random(n)
+        t = (
+            np.full(n, 0.0 if found.truth.backward else T)
+            if found.region.single
+            else T * rng.random(n)
+        )
         with np.errstate(all="ignore"):
-            error = found.truth.settle(t, found.plain(found.region.sample(rng, n, found.tags["dim"])))
+            error = found.truth.settle(
+                t, found.plain(found.region.sample(rng, n, found.tags["dim"]))
+            )
         if error <= GOOD:
             return found
     raise RuntimeError(f"no draw of stranger {number}, seed {seed}, has a good truth")

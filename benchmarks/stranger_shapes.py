@@ -80,9 +80,15 @@ def zeros(k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def plane_wave(a: list[float], phase: float, odd: bool) -> Wave:
     """cos or sin of a·z + phase."""
     Q, _, c = zeros(len(a))
-    inside = " + ".join(f"{v} * {{{i}}}" for i, v in enumerate(a)) + (f" + {phase}" if phase else "")
+    inside = " + ".join(f"{v} * {{{i}}}" for i, v in enumerate(a)) + (
+        f" + {phase}" if phase else ""
+    )
     factor = np.exp(1j * phase) * (-1j if odd else 1)
-    return Wave(f"{'sin' if odd else 'cos'}({inside})", len(a), [SampleBatch(factor, Q, 1j * np.array(a), c)])
+    return Wave(
+        f"{'sin' if odd else 'cos'}({inside})",
+        len(a),
+        [SampleBatch(factor, Q, 1j * np.array(a), c)],
+    )
 
 
 def wave_product(a: float, b: float, odd: bool) -> Wave:
@@ -107,7 +113,14 @@ def gaussian(c: list[float], width: float) -> Wave:
     return Wave(
         f"exp(-{square} / {short(2 * width**2, 6)})",
         k,
-        [SampleBatch(1.0, -2 / short(2 * width**2, 6) * np.eye(k, dtype=complex), zeros(k)[1], np.array(c))],
+        [
+            SampleBatch(
+                1.0,
+                -2 / short(2 * width**2, 6) * np.eye(k, dtype=complex),
+                zeros(k)[1],
+                np.array(c),
+            )
+        ],
     )
 
 
@@ -116,7 +129,11 @@ def chirp(q: float, kind: str, odd: bool) -> Wave:
     k = 2 if kind == "product" else 1
     Q = 1j * q * (np.array([[0, 1], [1, 0]]) if k == 2 else np.array([[2.0]]))
     inside = "{0} * {1}" if k == 2 else "{0}**2"
-    return Wave(f"{'sin' if odd else 'cos'}({q} * {inside})", k, [SampleBatch(-1j if odd else 1.0, Q, *zeros(k)[1:])])
+    return Wave(
+        f"{'sin' if odd else 'cos'}({q} * {inside})",
+        k,
+        [SampleBatch(-1j if odd else 1.0, Q, *zeros(k)[1:])],
+    )
 
 
 def exponential(a: list[float], b: float) -> Wave:
@@ -130,13 +147,23 @@ def exponential(a: list[float], b: float) -> Wave:
 
 def added(parts: list[tuple[float, Wave]]) -> Wave:
     """A sum of waves of the same projections."""
-    pieces = [SampleBatch(f * p.factor, p.Q, p.l, p.c, p.polynomial, p.degree) for f, w in parts for p in w.pieces]
+    pieces = [
+        SampleBatch(f * p.factor, p.Q, p.l, p.c, p.polynomial, p.degree)
+        for f, w in parts
+        for p in w.pieces
+    ]
     return Wave("(" + " + ".join(f"{f} * {w.code}" for f, w in parts) + ")", parts[0][1].k, pieces)
 
 
-def ridge(line: str, marks: list[tuple[float, float]], step: float = np.inf, rest: Wave | None = None) -> Ridge:
+def ridge(
+    line: str, marks: list[tuple[float, float]], step: float = np.inf, rest: Wave | None = None
+) -> Ridge:
     """A function of one projection, times a wave in the others."""
-    code = line if rest is None else f"{line} * {rest.code.format(*(f'{{{i + 1}}}' for i in range(rest.k)))}"
+    code = (
+        line
+        if rest is None
+        else f"{line} * {rest.code.format(*(f'{{{i + 1}}}' for i in range(rest.k)))}"
+    )
     return Ridge(code, 1 + (rest.k if rest is not None else 0), line, marks, step, rest)
 
 
@@ -181,9 +208,16 @@ def inside_waves(rng: Rng, reach: Reach) -> Shape:
 
 def powers(rng: Rng, reach: Reach) -> Shape:
     n, c = int(rng.choice([4, 5, 6, 8])), 0.0 if rng.random() < 0.6 else reach.centre(rng)
-    options = [(f"{off(0, c)}**{n}", 1, n), (f"({{0}}**{n} - {short(rng.uniform(1, 15))} * {{0}}**2)", 1, n)]
+    options = [
+        (f"{off(0, c)}**{n}", 1, n),
+        (f"({{0}}**{n} - {short(rng.uniform(1, 15))} * {{0}}**2)", 1, n),
+    ]
     if reach.k > 1:
-        options += [(f"({{0}} + {{1}})**{n}", 2, n), ("{0}**4 * {1}**2", 2, 6), ("{0}**3 * {1}**3", 2, 6)]
+        options += [
+            (f"({{0}} + {{1}})**{n}", 2, n),
+            ("{0}**4 * {1}**2", 2, 6),
+            ("{0}**3 * {1}**3", 2, 6),
+        ]
     if reach.k > 2:
         options += [("{0}**2 * {1}**2 * {2}**2", 3, 6), ("{0} * {1} * {2}", 3, 3)]
     return polynomial(*options[rng.integers(len(options))])
@@ -200,7 +234,9 @@ def bumps(rng: Rng, reach: Reach) -> Shape:
     k = int(rng.integers(1, reach.k + 1))
     outside = rng.random() < 0.3
     width = log_uniform(rng, (0.01, 0.02, 0.06)[k - 1], 0.5)
-    return gaussian([reach.centre(rng, i, 2.0 if outside and i == 0 else 0.6) for i in range(k)], width)
+    return gaussian(
+        [reach.centre(rng, i, 2.0 if outside and i == 0 else 0.6) for i in range(k)], width
+    )
 
 
 def rationals(rng: Rng, reach: Reach) -> Shape:
@@ -211,7 +247,9 @@ def rationals(rng: Rng, reach: Reach) -> Shape:
         return Radial(f"1 / ({eps} ** 2 + {square})", k, eps, np.zeros(k))
     top = rng.choice(["1", "up"])
     y = off(0, c)
-    return ridge(f"{y if top == 'up' else 1} / ({eps} ** 2 + {y}**2)", [(c, eps)], rest=companion(rng, reach))
+    return ridge(
+        f"{y if top == 'up' else 1} / ({eps} ** 2 + {y}**2)", [(c, eps)], rest=companion(rng, reach)
+    )
 
 
 def front_line(rng: Rng, c: float, steep: float) -> tuple[str, list[tuple[float, float]]]:
@@ -237,7 +275,10 @@ def exponentials(rng: Rng, reach: Reach) -> Shape:
     if kind < 0.3:
         return exponential([a], 0.0)
     if kind < 0.6:
-        return exponential([short(rng.uniform(-0.5, 0.5))], short(rng.uniform(0.02, 0.4) / max(2 * reach.variance[0], 0.1)))
+        return exponential(
+            [short(rng.uniform(-0.5, 0.5))],
+            short(rng.uniform(0.02, 0.4) / max(2 * reach.variance[0], 0.1)),
+        )
     if kind < 0.8 and reach.k > 1:
         return exponential([a, short(-a * rng.random())], 0.0)
     b, depth = log_uniform(rng, 0.5, 6), short(rng.uniform(0.5, 3))
@@ -250,19 +291,29 @@ def rare(rng: Rng, reach: Reach) -> Shape:
     if rng.random() < 0.3:
         return gaussian([c], log_uniform(rng, 0.05, 0.3))
     steep = log_uniform(rng, 3, 60)
-    return ridge(f"sigmoid({steep if far > 0 else -steep} * {off(0, c)})", [(c, 1 / steep)], rest=companion(rng, reach))
+    return ridge(
+        f"sigmoid({steep if far > 0 else -steep} * {off(0, c)})",
+        [(c, 1 / steep)],
+        rest=companion(rng, reach),
+    )
 
 
 def scales(rng: Rng, reach: Reach) -> Shape:
     """Several scales in one function."""
     if rng.random() < 0.5:
         parts = [
-            (short(rng.uniform(0.1, 1)), plane_wave([log_uniform(rng, lo, hi)], 0.0, bool(rng.random() < 0.5)))
+            (
+                short(rng.uniform(0.1, 1)),
+                plane_wave([log_uniform(rng, lo, hi)], 0.0, bool(rng.random() < 0.5)),
+            )
             for lo, hi in ((0.5, 2), (3, 8), (12, 30))
         ]
         return added(parts)
     return added(
-        [(short(rng.uniform(0.3, 2)), gaussian([reach.centre(rng, 0, 0.5)], w)) for w in (1.0, 0.2, log_uniform(rng, 0.01, 0.1))]
+        [
+            (short(rng.uniform(0.3, 2)), gaussian([reach.centre(rng, 0, 0.5)], w))
+            for w in (1.0, 0.2, log_uniform(rng, 0.01, 0.1))
+        ]
     )
 
 
@@ -284,9 +335,18 @@ def kinks(rng: Rng, reach: Reach) -> Shape:
     y = off(0, c)
     if reach.prices:
         strike = short(np.exp(c), 4)
-        line = rng.choice([f"maximum(exp({{0}}) - {strike}, 0.0)", f"maximum({strike} - exp({{0}}), 0.0)"])
+        line = rng.choice(
+            [f"maximum(exp({{0}}) - {strike}, 0.0)", f"maximum({strike} - exp({{0}}), 0.0)"]
+        )
         return ridge(str(line), [(float(np.log(strike)), 0.0)])
-    line = rng.choice([f"maximum({y}, 0.0)", f"abs({y})", f"where({{0}} > {c}, 1.0, 0.0)", f"maximum(1 - abs({y}), 0.0)"])
+    line = rng.choice(
+        [
+            f"maximum({y}, 0.0)",
+            f"abs({y})",
+            f"where({{0}} > {c}, 1.0, 0.0)",
+            f"maximum(1 - abs({y}), 0.0)",
+        ]
+    )
     return ridge(str(line), [(c, 0.0), (c - 1, 0.0), (c + 1, 0.0)], rest=companion(rng, reach))
 
 

@@ -20,7 +20,18 @@ import scipy.special
 NAMES: dict[str, Any] = {
     **{
         name: getattr(np, name)
-        for name in ("cos", "sin", "exp", "tanh", "arctan", "log", "sqrt", "maximum", "where", "logaddexp")
+        for name in (
+            "cos",
+            "sin",
+            "exp",
+            "tanh",
+            "arctan",
+            "log",
+            "sqrt",
+            "maximum",
+            "where",
+            "logaddexp",
+        )
     },
     "sigmoid": scipy.special.expit,
     "abs": np.abs,
@@ -68,9 +79,15 @@ class Law:
     def _clock(self, a: np.ndarray, b: np.ndarray, rate: Any) -> np.ndarray:
         """Twice the time that passes, less what reverts."""
         lag = b - a
-        swung = self.swing * (np.cos(self.beat * a) - np.cos(self.beat * b)) / self.beat if self.swing else 0.0
+        swung = (
+            self.swing * (np.cos(self.beat * a) - np.cos(self.beat * b)) / self.beat
+            if self.swing
+            else 0.0
+        )
         with np.errstate(all="ignore"):
-            reverted = np.where(rate == 0, lag, -np.expm1(-2 * rate * lag) / np.where(rate == 0, 1.0, 2 * rate))
+            reverted = np.where(
+                rate == 0, lag, -np.expm1(-2 * rate * lag) / np.where(rate == 0, 1.0, 2 * rate)
+            )
         return 2 * (reverted + swung)
 
     def diagonal(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -93,7 +110,9 @@ class Law:
             return vectors, values
         return None, np.broadcast_to(self.A, (self.dim,))
 
-    def principal(self, y: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def principal(
+        self, y: np.ndarray, a: np.ndarray, b: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Means and variances along the principal axes, where coordinates of a path are independent."""
         vectors, values = self.axes
         m = self.mean(y, a, b)
@@ -148,9 +167,13 @@ class SampleBatch:
             return value
         x, w = np.polynomial.hermite_e.hermegauss(self.degree // 2 + 1)
         nodes = np.stack(np.meshgrid(*[x] * k, indexing="ij"), -1).reshape(-1, k)
-        weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * k, indexing="ij"), -1).reshape(-1, k), axis=1)
+        weights = np.prod(
+            np.stack(np.meshgrid(*[w / w.sum()] * k, indexing="ij"), -1).reshape(-1, k), axis=1
+        )
         z = (m + moved)[:, :, None, :] + np.einsum("nkl,ql->nqk", _root(left), nodes)[:, None]
-        return value * (np.broadcast_to(self.polynomial(*np.moveaxis(z, -1, 0)), z.shape[:-1]) @ weights)
+        return value * (
+            np.broadcast_to(self.polynomial(*np.moveaxis(z, -1, 0)), z.shape[:-1]) @ weights
+        )
 
 
 def _pivots(S: np.ndarray) -> np.ndarray:
@@ -205,7 +228,12 @@ def panels(cuts: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def normal_line(
-    m: np.ndarray, sd: np.ndarray, marks: list[tuple[float, float]], step: float, level: int, reach: float = 12
+    m: np.ndarray,
+    sd: np.ndarray,
+    marks: list[tuple[float, float]],
+    step: float,
+    level: int,
+    reach: float = 12,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Nodes ξ (n, N) and weights of means over standard normals.
 
@@ -213,14 +241,19 @@ def normal_line(
     (place, width) on that of the width or of the distance from it; of width zero, with a kink there."""
     reach, tile_shrinks = reach + 1.5 * level, 2**level
     even = int(np.ceil(reach * max(1.0, 2 * float(np.max(sd)) / step))) * tile_shrinks
-    low, high = -reach - 0.137 * (1 + level), reach + 0.411  # not symmetric, lest rounding cancel where the mean is zero
+    low, high = (
+        -reach - 0.137 * (1 + level),
+        reach + 0.411,
+    )  # not symmetric, lest rounding cancel where the mean is zero
     cuts = [np.broadcast_to(np.linspace(low, high, even + 1), (len(m), even + 1))]
     safe, ratio = np.maximum(sd, 1e-150), 3 ** (1 / tile_shrinks)
     for place, width in marks:
         at = ((place - m) / safe)[:, None]
         cuts.append(at)
         if width > 0:
-            count = max(0, int(np.ceil(np.log(2 * reach * np.max(safe) / width) / np.log(ratio)))) + 1
+            count = (
+                max(0, int(np.ceil(np.log(2 * reach * np.max(safe) / width) / np.log(ratio)))) + 1
+            )
             away = width / safe[:, None] * ratio ** np.arange(count)
             cuts += [at - away, at + away]
     nodes, weights = panels(np.sort(np.clip(np.concatenate(cuts, axis=1), low, high), axis=1), 16)
@@ -274,7 +307,9 @@ class Triple:
         sd = np.sqrt(np.maximum(V[:, 0, 0], 0.0))
         fast = abs(self.q) * float(np.max(np.abs(m[:, 1] * m[:, 2])))
         steep = abs(self.q) * float(np.max(np.abs(V[:, 1:, 1:])))
-        xi, weights = normal_line(m[:, 0], sd, [(0.0, 1 / max(steep, 1e-9))], 6 / max(fast, 1e-9), level, reach=9)
+        xi, weights = normal_line(
+            m[:, 0], sd, [(0.0, 1 / max(steep, 1e-9))], 6 / max(fast, 1e-9), level, reach=9
+        )
         off = sd[:, None] * xi
         means, S = given_first(m, V, off)
         kappa = 1j * self.q * (m[:, :1] + off)
@@ -285,7 +320,9 @@ class Triple:
         det = factors[0] * factors[1]
         first = ((1 - kappa * s12) * a + kappa * s11 * b) / det
         second = (kappa * s22 * a + (1 - kappa * s12) * b) / det
-        value = np.exp(0.5 * kappa * (a * second + b * first)) / (np.sqrt(factors[0]) * np.sqrt(factors[1]))
+        value = np.exp(0.5 * kappa * (a * second + b * first)) / (
+            np.sqrt(factors[0]) * np.sqrt(factors[1])
+        )
         return np.sum(weights * (value.imag if self.odd else value.real), axis=1)
 
 
@@ -298,7 +335,10 @@ class Product:
     factors: list[Shape]
 
     def expect(self, m: np.ndarray, V: np.ndarray, level: int) -> np.ndarray:
-        each = [f.expect(m[:, i : i + 1], V[:, i : i + 1, i : i + 1], level) for i, f in enumerate(self.factors)]
+        each = [
+            f.expect(m[:, i : i + 1], V[:, i : i + 1, i : i + 1], level)
+            for i, f in enumerate(self.factors)
+        ]
         return np.prod(each, axis=0)
 
 
@@ -307,7 +347,9 @@ def inverse_square(h: np.ndarray, variances: np.ndarray, eps: float, level: int)
 
     With s = e^r it is analytic for |Im r| < π/2 and dies out at both ends: equal steps δ leave e^{-π²/δ}."""
     step = 0.25 / 2**level
-    low = -np.log(np.max(eps**2 + np.sum(h**2 + variances, axis=1))) - 38  # what is left out is e^low or so, and u above 1/(...)
+    low = (
+        -np.log(np.max(eps**2 + np.sum(h**2 + variances, axis=1))) - 38
+    )  # what is left out is e^low or so, and u above 1/(...)
     s = np.exp(np.arange(low, np.log(45 / eps**2) + step, step))
     n, total = len(h), np.zeros(len(h))
     for part in np.array_split(s, max(1, min(len(s), h.size * len(s) // 2**20))):
@@ -368,7 +410,9 @@ def mean_wave(a_: float, odd: bool) -> Full:
 
     def mean(law: Law, y: np.ndarray, a: np.ndarray, b: np.ndarray, level: int) -> np.ndarray:
         wave = np.sin if odd else np.cos
-        return np.mean(np.exp(-0.5 * a_**2 * law.diagonal(a, b)) * wave(a_ * law.mean(y, a, b)), axis=1)
+        return np.mean(
+            np.exp(-0.5 * a_**2 * law.diagonal(a, b)) * wave(a_ * law.mean(y, a, b)), axis=1
+        )
 
     return Full(f"mean({'sin' if odd else 'cos'}({a_} * X))", mean)
 
@@ -387,7 +431,9 @@ def mean_price(power: int) -> Full:
     """The mean of e^{x_i}, or of its square, where x_i are logarithms of prices; Y in its code is the prices."""
 
     def mean(law: Law, y: np.ndarray, a: np.ndarray, b: np.ndarray, level: int) -> np.ndarray:
-        return np.mean(np.exp(power * law.mean(y, a, b) + 0.5 * power**2 * law.diagonal(a, b)), axis=1)
+        return np.mean(
+            np.exp(power * law.mean(y, a, b) + 0.5 * power**2 * law.diagonal(a, b)), axis=1
+        )
 
     return Full("mean(Y)" if power == 1 else "mean(Y**2)", mean)
 
@@ -419,10 +465,14 @@ class Term:
     def factor(self) -> Callable[[np.ndarray], Any]:
         return eval(f"lambda t: {self.time} + 0 * t", dict(NAMES))
 
-    def expect(self, law: Law, y: np.ndarray, a: np.ndarray, b: np.ndarray, level: int) -> np.ndarray:
+    def expect(
+        self, law: Law, y: np.ndarray, a: np.ndarray, b: np.ndarray, level: int
+    ) -> np.ndarray:
         if self.P is None:
             return self.amplitude * self.shape.mean(law, y, a, b, level)
-        return self.amplitude * self.shape.expect(law.mean(y, a, b) @ self.P.T, law.covariance(self.P, a, b), level)
+        return self.amplitude * self.shape.expect(
+            law.mean(y, a, b) @ self.P.T, law.covariance(self.P, a, b), level
+        )
 
 
 @dataclass
@@ -443,7 +493,8 @@ class Truth:
     def lags(self, level: int) -> tuple[np.ndarray, np.ndarray]:
         """Nodes and weights on (0, 1), graded towards 0."""
         pace = max(
-            [term.pace for term in self.source] + [self.law.beat * bool(self.law.ripple or self.law.swing), abs(self.law.turn)]
+            [term.pace for term in self.source]
+            + [self.law.beat * bool(self.law.ripple or self.law.swing), abs(self.law.turn)]
         )
         graded = 4.0 ** -np.arange(0, 13 + level, 0.5**level)
         even = np.linspace(0, 1, int(np.ceil(1 + self.horizon * pace / 4)) * 2**level + 1)
@@ -454,12 +505,18 @@ class Truth:
         """The truth at one level of refinement."""
         law, lag = self.law, (self.horizon - t if self.backward else t)
         start, end = (t, t + lag) if self.backward else (t - lag, t)
-        total = law.growth(start, end) * sum(term.expect(law, y, start, end, level) for term in self.initial) + 0 * t
+        total = (
+            law.growth(start, end)
+            * sum(term.expect(law, y, start, end, level) for term in self.initial)
+            + 0 * t
+        )
         if self.source and np.any(lag > 0):
             for share, weight in zip(*self.lags(level), strict=True):
                 a, b = (t, t + share * lag) if self.backward else (t - share * lag, t)
                 then = b if self.backward else a
-                force = sum(term.factor(then) * term.expect(law, y, a, b, level) for term in self.source)
+                force = sum(
+                    term.factor(then) * term.expect(law, y, a, b, level) for term in self.source
+                )
                 total += weight * lag * law.growth(a, b) * force
         return total if self.outer is None else self.outer(total)
 
@@ -473,7 +530,11 @@ class Truth:
         for self.level in range(levels):
             finer = self.at(t, y, self.level + 1)
             size = np.sqrt(np.mean(finer**2))
-            self.error = max(float(np.max(np.abs(finer - found)) / size), 1e-15) if np.isfinite(size) and size > 0 else np.inf
+            self.error = (
+                max(float(np.max(np.abs(finer - found)) / size), 1e-15)
+                if np.isfinite(size) and size > 0
+                else np.inf
+            )
             if self.error <= wanted:
                 break
             found = finer

@@ -81,8 +81,13 @@ def case(number: int, seed: int, seconds: float = 10.0, tol: float = 1e-2) -> di
             found |= {"outcome": "declined", "words": first_words(error), "estimated": np.inf}
         except Exception as error:  # a crash is what the study is to find
             found |= {"outcome": "crashed", "words": first_words(error), "estimated": np.nan}
-    texts = list(dict.fromkeys(str(w.message) for w in said if issubclass(w.category, hn.HeatnetsWarning)))
-    found |= {"not_solved": any(text.startswith("not solved") for text in texts), "warnings": [text[:120] for text in texts]}
+    texts = list(
+        dict.fromkeys(str(w.message) for w in said if issubclass(w.category, hn.HeatnetsWarning))
+    )
+    found |= {
+        "not_solved": any(text.startswith("not solved") for text in texts),
+        "warnings": [text[:120] for text in texts],
+    }
     found["whole_seconds"] = time.perf_counter() - whole
     return jsonable(found)
 
@@ -94,13 +99,17 @@ def judged(who: Stranger, seconds: float, tol: float | None) -> dict[str, Any]:
     u = hn.solve(problem, seconds=seconds, tol=tol)
     took = time.perf_counter() - begin
     single = who.region.single
-    t, x = hn.random_points(problem, 1 if single else (256 if who.truth.source else 2048), seed=who.number)
+    t, x = hn.random_points(
+        problem, 1 if single else (256 if who.truth.source else 2048), seed=who.number
+    )
     begin = time.perf_counter()
     truth = who.exact(t, x)
     truth_seconds = time.perf_counter() - begin
     values = u(t, x)
     # the truth is looked at once more where it is largest, and where the network is furthest from it
-    doubted = np.unique(np.concatenate([np.argsort(-np.abs(v))[:12] for v in (truth, values - truth)]))
+    doubted = np.unique(
+        np.concatenate([np.argsort(-np.abs(v))[:12] for v in (truth, values - truth)])
+    )
     finer = who.finer(t[doubted], x[doubted])
     found: dict[str, Any] = {
         "seconds": took,
@@ -110,7 +119,9 @@ def judged(who: Stranger, seconds: float, tol: float | None) -> dict[str, Any]:
         **true_error(values, truth),
         "size": rms(truth),
         "truth_seconds": truth_seconds,
-        "truth_error": max(who.truth_error, float(np.max(np.abs(finer - truth[doubted]))) / rms(truth)),
+        "truth_error": max(
+            who.truth_error, float(np.max(np.abs(finer - truth[doubted]))) / rms(truth)
+        ),
     }
     steps: dict[str, Callable[[], Any]] = {
         "region": lambda: region_error(u),
@@ -129,7 +140,11 @@ def judged(who: Stranger, seconds: float, tol: float | None) -> dict[str, Any]:
 
 def rms(values: np.ndarray) -> float:
     size = float(np.max(np.abs(values)))  # squares of small numbers underflow
-    return size * float(np.sqrt(np.mean((values / size) ** 2))) if size > 0 and np.isfinite(size) else size
+    return (
+        size * float(np.sqrt(np.mean((values / size) ** 2)))
+        if size > 0 and np.isfinite(size)
+        else size
+    )
 
 
 def true_error(values: np.ndarray, truth: np.ndarray) -> dict[str, float]:
@@ -139,7 +154,9 @@ def true_error(values: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     again = np.random.default_rng(0).integers(0, len(gap), (400, len(gap)))
     with np.errstate(all="ignore"):
         ratios = np.sqrt(gap[again].mean(axis=1) / scaled[again].mean(axis=1))
-    low, high = np.quantile(ratios, [0.025, 0.975]) if np.all(np.isfinite(ratios)) else (np.nan, np.nan)
+    low, high = (
+        np.quantile(ratios, [0.025, 0.975]) if np.all(np.isfinite(ratios)) else (np.nan, np.nan)
+    )
     return {
         "error": math.sqrt(gap.mean() / scaled.mean()),
         "error_low": low,
@@ -151,7 +168,13 @@ def true_error(values: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
 def region_error(u: hn.Solution) -> dict[str, Any]:
     sure = u.error()
-    return {"value": sure.value, "low": sure.low, "high": sure.high, "certified": sure.certified, "method": sure.method}
+    return {
+        "value": sure.value,
+        "low": sure.low,
+        "high": sure.high,
+        "certified": sure.certified,
+        "method": sure.method,
+    }
 
 
 def certificates(u: hn.Solution, who: Stranger, size: float) -> list[dict[str, Any]]:
@@ -177,7 +200,9 @@ def certificates(u: hn.Solution, who: Stranger, size: float) -> list[dict[str, A
     ]
 
 
-def monte_carlo(who: Stranger, t: np.ndarray, x: np.ndarray, truth: np.ndarray, seconds: float) -> dict[str, Any] | None:
+def monte_carlo(
+    who: Stranger, t: np.ndarray, x: np.ndarray, truth: np.ndarray, seconds: float
+) -> dict[str, Any] | None:
     """Plain Monte Carlo in the seconds of the solve."""
     if who.problem.nonlinear is not None:
         return None
@@ -211,7 +236,11 @@ def monte_carlo(who: Stranger, t: np.ndarray, x: np.ndarray, truth: np.ndarray, 
 
 
 def attend(
-    numbers: list[int], command: list[str], cores: set[int], limit: float, ended: Callable[[int, dict[str, Any]], None]
+    numbers: list[int],
+    command: list[str],
+    cores: set[int],
+    limit: float,
+    ended: Callable[[int, dict[str, Any]], None],
 ) -> None:
     """Run cases one after the other in a process, in another one after each that gives no answer in time or ends it."""
     left = list(numbers)
@@ -220,7 +249,9 @@ def attend(
             before = os.sched_getaffinity(0)
             os.sched_setaffinity(0, cores)  # of this thread, and of what it starts
             try:
-                process = subprocess.Popen([*command, *map(str, left)], stdout=subprocess.PIPE, stderr=errors, text=True)
+                process = subprocess.Popen(
+                    [*command, *map(str, left)], stdout=subprocess.PIPE, stderr=errors, text=True
+                )
             finally:
                 os.sched_setaffinity(0, before)
             lines: Queue[str | None] = Queue()
@@ -292,9 +323,15 @@ def study(args: argparse.Namespace) -> list[dict[str, Any]]:
 
         everyone = range(args.first, args.first + args.count)
         kept = {n: done.find(f"{args.seed}/{n}", settings(n)) for n in everyone}
-        todo = [n for n, cell in kept.items() if cell is None or (args.again and cell["outcome"] in ("failed", "crashed"))]
+        todo = [
+            n
+            for n, cell in kept.items()
+            if cell is None or (args.again and cell["outcome"] in ("failed", "crashed"))
+        ]
         with ThreadPoolExecutor(args.workers) as pool:
-            list(pool.map(batch, [todo[i : i + args.batch] for i in range(0, len(todo), args.batch)]))
+            list(
+                pool.map(batch, [todo[i : i + args.batch] for i in range(0, len(todo), args.batch)])
+            )
         return list(done.cells.values())
 
 
@@ -351,7 +388,8 @@ def share(hits: list[bool]) -> str:
 def listed(cells: list[dict[str, Any]], most: int = 60) -> list[str]:
     """Cases that a person will want to run again: those that nobody was warned of first, then the worst."""
     return [
-        f"- {name_of(c)}: {_numbers(c)}; {_words(c)}" for c in sorted(cells, key=lambda c: (c["not_solved"], ratio(c)))[:most]
+        f"- {name_of(c)}: {_numbers(c)}; {_words(c)}"
+        for c in sorted(cells, key=lambda c: (c["not_solved"], ratio(c)))[:most]
     ]
 
 
@@ -361,7 +399,9 @@ def name_of(cell: dict[str, Any]) -> str:
 
 def _numbers(cell: dict[str, Any]) -> str:
     span = f"{num(cell['error_low']):.1e} to {num(cell['error_high']):.1e}"
-    claim = f"estimated {num(cell['estimated']):.1e}{', said not solved' if cell['not_solved'] else ''}"
+    claim = (
+        f"estimated {num(cell['estimated']):.1e}{', said not solved' if cell['not_solved'] else ''}"
+    )
     return f"error {num(cell['error']):.1e} ({span}), {claim}, region {_region(cell)}"
 
 
@@ -397,7 +437,11 @@ def row(name: str, cells: list[dict[str, Any]]) -> str:
     def part(hits: list[bool]) -> str:
         return f"{100 * np.mean(hits):.0f} %" if hits else "–"
 
-    sampled = [num(c["monte_carlo"]["error"]) <= 1e-2 for c in cells if solved(c) and "error" in (c.get("monte_carlo") or {})]
+    sampled = [
+        num(c["monte_carlo"]["error"]) <= 1e-2
+        for c in cells
+        if solved(c) and "error" in (c.get("monte_carlo") or {})
+    ]
     seconds = [c["seconds"] for c in cells if solved(c)]
     return (
         f"| {name} | {len(cells)} | {part([accurate(c) for c in cells])} | {part([accurate(c) and said(c) for c in cells])} "
@@ -409,9 +453,18 @@ def row(name: str, cells: list[dict[str, Any]]) -> str:
 def summary(cells: list[dict[str, Any]]) -> str:
     """Markdown: what was said, what was true, and by class."""
     good = [c for c in cells if solved(c)]
-    counts = {name: sum(c["outcome"] == name for c in cells) for name in ("solved", "declined", "refused", "crashed", "failed")}
-    lines = [f"{len(cells)} strangers: " + ", ".join(f"{n} {name}" for name, n in counts.items()), ""]
-    lines += [f"- {words}: {n}" for words, n in _counted([c["words"][:70] for c in cells if not solved(c)])]
+    counts = {
+        name: sum(c["outcome"] == name for c in cells)
+        for name in ("solved", "declined", "refused", "crashed", "failed")
+    }
+    lines = [
+        f"{len(cells)} strangers: " + ", ".join(f"{n} {name}" for name, n in counts.items()),
+        "",
+    ]
+    lines += [
+        f"- {words}: {n}"
+        for words, n in _counted([c["words"][:70] for c in cells if not solved(c)])
+    ]
     third, tenth = [c for c in good if ratio(c) < 1 / 3], [c for c in good if ratio(c) < 0.1]
     large = [c for c in third if num(c["error"]) > 1e-6]
     silent = [c for c in third if not c["not_solved"]]
@@ -419,11 +472,16 @@ def summary(cells: list[dict[str, Any]]) -> str:
     met = [c for c in asked if c["met"]]
     false = [c for c in met if num(c["error"]) > c["tol"]]
     regions = [c for c in good if (c.get("region") or {}).get("certified")]
-    outside = [c for c in regions if not num(c["region"]["low"]) <= num(c["error"]) <= num(c["region"]["high"])]
+    outside = [
+        c
+        for c in regions
+        if not num(c["region"]["low"]) <= num(c["error"]) <= num(c["region"]["high"])
+    ]
     apart = [
         c
         for c in outside
-        if num(c["error_low"]) > num(c["region"]["high"]) and num(c["error"]) > max(ROUNDING, 3 * num(c["truth_error"]))
+        if num(c["error_low"]) > num(c["region"]["high"])
+        and num(c["error"]) > max(ROUNDING, 3 * num(c["truth_error"]))
     ]
     points = [p for c in good if isinstance(c.get("points"), list) for p in c["points"]]
     sure = [p for p in points if p["certified"]]
@@ -473,7 +531,11 @@ def summary(cells: list[dict[str, Any]]) -> str:
     ):
         lines += ["", f"{title}: {len(chosen)}", *listed(chosen)]
     off = [
-        (c, p) for c in good if isinstance(c.get("points"), list) for p in c["points"] if p["certified"] and num(p["ratio"]) > 1.5
+        (c, p)
+        for c in good
+        if isinstance(c.get("points"), list)
+        for p in c["points"]
+        if p["certified"] and num(p["ratio"]) > 1.5
     ]
     lines += ["", f"Certified intervals off by more than 1.5 half-widths: {len(off)}"]
     lines += [f"- {name_of(c)}: {num(p['ratio']):.1f} half-widths, {p['method']}" for c, p in off]
@@ -488,7 +550,9 @@ def _counted(words: list[str]) -> list[tuple[str, int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--case", nargs=2, type=int, metavar=("NUMBER", "SEED"))
     parser.add_argument("--show", nargs=2, type=int, metavar=("NUMBER", "SEED"))
     parser.add_argument("--cases", nargs="+", type=int, help=argparse.SUPPRESS)
@@ -500,8 +564,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=1, help="strangers to a process")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--tol", type=float, default=1e-2, help="of the even numbers")
-    parser.add_argument("--limit", type=float, default=180.0, help="seconds that a case may take in all")
-    parser.add_argument("--again", action="store_true", help="run those again that crashed or gave no answer")
+    parser.add_argument(
+        "--limit", type=float, default=180.0, help="seconds that a case may take in all"
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="run those again that crashed or gave no answer"
+    )
     parser.add_argument("--out", type=Path, default=Path("benchmark-strangers"))
     args = parser.parse_args()
     if args.show:
@@ -510,7 +578,10 @@ def main() -> None:
         print(json.dumps(case(*args.case, args.seconds, args.tol)))
     elif args.cases:
         for number in args.cases:
-            print(json.dumps({"number": number, **case(number, args.seed, args.seconds, args.tol)}), flush=True)
+            print(
+                json.dumps({"number": number, **case(number, args.seed, args.seconds, args.tol)}),
+                flush=True,
+            )
             jax.clear_caches()
             gc.collect()
     elif args.merge:

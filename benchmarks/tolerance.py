@@ -36,9 +36,15 @@ def case(name: str, dim: int, tol: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--case", nargs=3, metavar=("PROBLEM", "DIM", "TOL"))
-    parser.add_argument("--problems", nargs="*", default=[n for n in hn.problems.names("heat") if n != "forced-sine"])
+    parser.add_argument(
+        "--problems",
+        nargs="*",
+        default=[n for n in hn.problems.names("heat") if n != "forced-sine"],
+    )
     parser.add_argument("--dims", nargs="*", type=int, default=list(DIMS))
     parser.add_argument("--tolerances", nargs="*", type=float, default=list(TOLERANCES))
     parser.add_argument("--workers", type=int, default=1)
@@ -48,13 +54,22 @@ def main() -> None:
         print(json.dumps(case(args.case[0], int(args.case[1]), float(args.case[2]))))
         return
     args.out.mkdir(exist_ok=True)
-    plan = [(name, dim, tol) for dim in sorted(args.dims, reverse=True) for name in args.problems for tol in args.tolerances]
+    plan = [
+        (name, dim, tol)
+        for dim in sorted(args.dims, reverse=True)
+        for name in args.problems
+        for tol in args.tolerances
+    ]
     with ledger(args.out / "tolerance.json", {"study": "tolerance"}) as done:
         cells = study(
             __file__,
             done,
             [
-                (f"{name} d={dim} tol={tol:g}", {"problem": name, "dim": dim, "tol": tol}, [name, str(dim), str(tol)])
+                (
+                    f"{name} d={dim} tol={tol:g}",
+                    {"problem": name, "dim": dim, "tol": tol},
+                    [name, str(dim), str(tol)],
+                )
                 for name, dim, tol in plan
             ],
             args.workers,
@@ -81,7 +96,9 @@ def summary(cells: list[dict[str, Any]]) -> str:
     lines.append(
         f"claimed met and not met in truth: {len(wrong)} of {len(cells)} cases ({100 * len(wrong) / max(len(cells), 1):.1f} %)"
     )
-    lines += [f"- {c['settings']}: error {c['error']:.1e}, estimated {c['estimated']:.1e}" for c in wrong]
+    lines += [
+        f"- {c['settings']}: error {c['error']:.1e}, estimated {c['estimated']:.1e}" for c in wrong
+    ]
     return "\n".join(lines)
 
 

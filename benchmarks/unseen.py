@@ -21,7 +21,14 @@ def rational(dim: int = 50) -> hn.Problem:
         y = x @ x / dim
         return 1 / (1 + y) - (1 + t) * (8 * y / dim / (1 + y) ** 3 - 2 / (1 + y) ** 2)
 
-    return hn.Problem(dim=dim, horizon=0.5, initial=lambda x: u(0.0, x), source=source, region=hn.Box(-2.0, 2.0), exact=u)
+    return hn.Problem(
+        dim=dim,
+        horizon=0.5,
+        initial=lambda x: u(0.0, x),
+        source=source,
+        region=hn.Box(-2.0, 2.0),
+        exact=u,
+    )
 
 
 def crossed_waves(dim: int = 20) -> hn.Problem:
@@ -35,13 +42,24 @@ def crossed_waves(dim: int = 20) -> hn.Problem:
         T = jnp.tanh(a @ x)
         return jnp.exp(-t) * jnp.cos(b @ x) * (-T + 2 * T * (1 - T**2) + T)
 
-    return hn.Problem(dim=dim, horizon=1.0, initial=lambda x: u(0.0, x), source=source, region=hn.Box(-1.5, 1.5), exact=u)
+    return hn.Problem(
+        dim=dim,
+        horizon=1.0,
+        initial=lambda x: u(0.0, x),
+        source=source,
+        region=hn.Box(-1.5, 1.5),
+        exact=u,
+    )
 
 
 def mixture(dim: int = 8) -> hn.Problem:
     """Five Gaussian bumps of different widths and signs, D = 0.3, T = 1, wanted on a normal cloud."""
     rng = np.random.default_rng(8)
-    centres, variances, weights = rng.normal(0, 0.5, (5, dim)), rng.uniform(0.5, 2.0, 5), rng.choice([-1.0, 1.0, 2.0], 5)
+    centres, variances, weights = (
+        rng.normal(0, 0.5, (5, dim)),
+        rng.uniform(0.5, 2.0, 5),
+        rng.choice([-1.0, 1.0, 2.0], 5),
+    )
 
     def u(t, x):
         wide = variances + 2 * 0.3 * t
@@ -49,7 +67,9 @@ def mixture(dim: int = 8) -> hn.Problem:
         return jnp.sum(weights * (variances / wide) ** (dim / 2) * jnp.exp(-squares / (2 * wide)))
 
     region = hn.Normal(0.0, 0.7)
-    return hn.Problem(dim=dim, horizon=1.0, diffusion=0.3, initial=lambda x: u(0.0, x), region=region, exact=u)
+    return hn.Problem(
+        dim=dim, horizon=1.0, diffusion=0.3, initial=lambda x: u(0.0, x), region=region, exact=u
+    )
 
 
 if __name__ == "__main__":
@@ -64,6 +84,8 @@ if __name__ == "__main__":
         t, x = hn.random_points(problem, 1000)
         exact, size = hn.exact_values(problem, t, x), u.stats["features"]
         error = hn.relative_errors(u(t, x), exact).l2
-        direct = hn.relative_errors(hn.montecarlo.importance(problem, t, x, samples=sum(size)).value, exact).l2
+        direct = hn.relative_errors(
+            hn.montecarlo.importance(problem, t, x, samples=sum(size)).value, exact
+        ).l2
         print(f"| {make.__name__.replace('_', ' ')} | {problem.dim} | {error:.1e} | {u.stats['estimated_error']:.1e} | {seconds:.0f} "
               f"| {size[0]} + {size[1]} | {direct:.1e} |", flush=True)  # fmt: skip

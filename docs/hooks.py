@@ -15,7 +15,11 @@ import griffe
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+}
 COPIED = ("CITATION.cff", "LICENSE", "examples/*.py", "examples/*.toml")
 RESULTS, REPORT = "results/README.md", "results/report.html"
 
@@ -27,10 +31,19 @@ _EXAMPLE = re.compile(r"^\[[^\]]+\]\([./]*(examples/\w+\.py)\)$", re.MULTILINE)
 def on_files(files: Files, config: Any) -> Files:
     """Add what the site shows and docs/ does not hold."""
     for origin, page in PAGES.items():
-        files.append(File.generated(config, page, content=(ROOT / origin).read_text(encoding="utf-8")))
+        files.append(
+            File.generated(config, page, content=(ROOT / origin).read_text(encoding="utf-8"))
+        )
     for pattern in COPIED:
         for path in sorted(ROOT.glob(pattern)):
-            files.append(File(path.relative_to(ROOT).as_posix(), str(ROOT), config.site_dir, use_directory_urls=False))
+            files.append(
+                File(
+                    path.relative_to(ROOT).as_posix(),
+                    str(ROOT),
+                    config.site_dir,
+                    use_directory_urls=False,
+                )
+            )
     if files.get_file_from_path(REPORT) is None:
         files.append(File.generated(config, REPORT, content=_report()))
     return files
@@ -39,7 +52,9 @@ def on_files(files: Files, config: Any) -> Files:
 def on_post_build(config: Any) -> None:
     """Where the site is opened from a folder, its index comes as a script."""
     index = Path(config.site_dir) / "search" / "search_index.json"
-    index.with_suffix(".js").write_text(f"var __index = {index.read_text(encoding='utf-8')}", encoding="utf-8")
+    index.with_suffix(".js").write_text(
+        f"var __index = {index.read_text(encoding='utf-8')}", encoding="utf-8"
+    )
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
@@ -82,4 +97,6 @@ class Doctests(griffe.Extension):
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = _DOCTEST.sub(lambda code: f"```pycon\n{code[0].rstrip()}\n```\n", obj.docstring.value)
+            obj.docstring.value = _DOCTEST.sub(
+                lambda code: f"```pycon\n{code[0].rstrip()}\n```\n", obj.docstring.value
+            )

@@ -16,12 +16,19 @@ from PIL import Image
 from heatnets import reproduce
 
 HERE = Path(__file__).parent
-PAGES = [HERE / "reproduction.md", HERE / "semilinear.md", HERE / "peers.md", HERE.parent / "README.md"]
+PAGES = [
+    HERE / "reproduction.md",
+    HERE / "semilinear.md",
+    HERE / "peers.md",
+    HERE.parent / "README.md",
+]
 
 
 def filled(text: str) -> str:
     """A page with its tables as the results have them."""
-    tables = {(s.name, i): t for s in reproduce.sections(HERE / "results") for i, t in enumerate(s.tables)}
+    tables = {
+        (s.name, i): t for s in reproduce.sections(HERE / "results") for i, t in enumerate(s.tables)
+    }
 
     def table(match: re.Match[str]) -> str:
         return f"{match[1]}\n{report.markdown(tables[match[2], int(match[3])])}\n{match[4]}"

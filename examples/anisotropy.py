@@ -21,12 +21,18 @@ def exact(t, x):
 
 
 bell = lambda x: jnp.exp(-jnp.sum(x**2) / d)  # noqa: E731
-problem = hn.Problem(dim=d, horizon=T, initial=bell, diffusion=A, drift=b, region=hn.Box(-2.0, 2.0), exact=exact)
+problem = hn.Problem(
+    dim=d, horizon=T, initial=bell, diffusion=A, drift=b, region=hn.Box(-2.0, 2.0), exact=exact
+)
 
 
 def main(out: Path | None = None) -> dict[str, float]:
     u = hn.solve(problem, seconds=5)
-    value, truth, error = float(u(T, np.zeros(d))), float(hn.exact_values(problem, T, np.zeros(d))), hn.measure(u, 500).l2
+    value, truth, error = (
+        float(u(T, np.zeros(d))),
+        float(hn.exact_values(problem, T, np.zeros(d))),
+        hn.measure(u, 500).l2,
+    )
     print(f"u(1, 0)    {value:.3f}")
     print(f"exact      {truth:.3f}")
     print(f"error, L2  {error:.0e}")
@@ -37,7 +43,13 @@ def main(out: Path | None = None) -> dict[str, float]:
         plane = s[..., None] * strong + r[..., None] * across
         figure = Figure(figsize=(7.2, 3.4), layout="constrained")
         for ax, t in zip(figure.subplots(1, 2, sharey=True), (0.0, T), strict=True):
-            shown = ax.contourf(s, r, u(t, plane.reshape(-1, d)).reshape(s.shape), levels=np.linspace(0, 1, 11), cmap="cividis")
+            shown = ax.contourf(
+                s,
+                r,
+                u(t, plane.reshape(-1, d)).reshape(s.shape),
+                levels=np.linspace(0, 1, 11),
+                cmap="cividis",
+            )
             ax.set(title=f"t = {t:g}", xlabel="along the diagonal", aspect="equal")
         figure.axes[0].set_ylabel("across it")
         figure.colorbar(shown, ax=figure.axes, label="u")

@@ -15,15 +15,22 @@ spot = np.full(d, 100.0)
 
 def formula(t, x):
     left = jnp.maximum(T - t, 1e-12)  # the geometric mean is lognormal
-    centre, width = jnp.mean(jnp.log(x)) + (r - sigma**2 / 2) * left, sigma * jnp.sqrt((1 + (d - 1) * rho) / d * left)
+    centre, width = (
+        jnp.mean(jnp.log(x)) + (r - sigma**2 / 2) * left,
+        sigma * jnp.sqrt((1 + (d - 1) * rho) / d * left),
+    )
     z = (centre - np.log(K)) / width
-    return jnp.exp(-r * left) * (jnp.exp(centre + width**2 / 2) * norm.cdf(z + width) - K * norm.cdf(z))
+    return jnp.exp(-r * left) * (
+        jnp.exp(centre + width**2 / 2) * norm.cdf(z + width) - K * norm.cdf(z)
+    )
 
 
 payoff = lambda x: jnp.maximum(jnp.exp(jnp.mean(jnp.log(x))) - K, 0.0)  # noqa: E731
 assets = hn.GeometricBrownian(volatility=sigma, growth=r, correlation=rho)
 region = hn.Box(0.8 * spot, 1.2 * spot)
-problem = hn.Problem(dim=d, horizon=T, terminal=payoff, process=assets, reaction=-r, region=region, exact=formula)
+problem = hn.Problem(
+    dim=d, horizon=T, terminal=payoff, process=assets, reaction=-r, region=region, exact=formula
+)
 
 
 def main(out: Path | None = None) -> dict[str, float]:
@@ -41,13 +48,30 @@ def main(out: Path | None = None) -> dict[str, float]:
         ax, s = figure.subplots(), np.linspace(80, 120, 41)
         together = s[:, None] * np.ones(d)
         for t, colour in zip((0.0, 0.5, T), hn.plots.COLOURS, strict=False):
-            ax.plot(s, u(t, together), color=colour, label=f"t = {t:g}" + (": payoff" if t == T else ""))
-            ax.plot(s[::4], hn.exact_values(problem, t, together[::4]), "o", mfc="none", color=colour)
-        ax.set(xlabel="all ten spots", ylabel="price", title="call on a geometric mean (circles: formula)")
+            ax.plot(
+                s, u(t, together), color=colour, label=f"t = {t:g}" + (": payoff" if t == T else "")
+            )
+            ax.plot(
+                s[::4], hn.exact_values(problem, t, together[::4]), "o", mfc="none", color=colour
+            )
+        ax.set(
+            xlabel="all ten spots",
+            ylabel="price",
+            title="call on a geometric mean (circles: formula)",
+        )
         ax.legend(frameon=False)
         hn.plots.save(figure, out)
-    found = {"value": float(price.value), "exact": exact, "low": float(price.low), "high": float(price.high)}
-    return found | {"delta": float(delta.value.sum()), "exact_delta": float(slope.sum()), "inside": inside}
+    found = {
+        "value": float(price.value),
+        "exact": exact,
+        "low": float(price.low),
+        "high": float(price.high),
+    }
+    return found | {
+        "delta": float(delta.value.sum()),
+        "exact_delta": float(slope.sum()),
+        "inside": inside,
+    }
 
 
 if __name__ == "__main__":

@@ -8,7 +8,11 @@ from matplotlib.figure import Figure
 
 import heatnets as hn
 
-d, T, c = 50, 1.0, 0.1  # the cost at the end is c|x|², and on the way that of the control: ∇u is the best one
+d, T, c = (
+    50,
+    1.0,
+    0.1,
+)  # the cost at the end is c|x|², and on the way that of the control: ∇u is the best one
 problem = hn.Problem(
     dim=d,
     horizon=T,
@@ -21,7 +25,11 @@ problem = hn.Problem(
 def main(out: Path | None = None) -> dict[str, float]:
     u = hn.solve(problem, seconds=5)
     x = np.zeros(d)
-    value, exact, error = float(u(T, x)), float(hn.exact_values(problem, T, x)), hn.measure(u, points=500).l2
+    value, exact, error = (
+        float(u(T, x)),
+        float(hn.exact_values(problem, T, x)),
+        hn.measure(u, points=500).l2,
+    )
     print(f"u(1, 0)          {value:.3f}")
     print(f"exact            {exact:.3f}")
     print(f"without control  {2 * c * d * T:.3f}")
@@ -32,8 +40,17 @@ def main(out: Path | None = None) -> dict[str, float]:
         x = s[:, None] * np.ones(d)
         ax.plot(s, c * d * (s**2 + 2 * T), "--", color="#777777", label="without control")
         ax.plot(s, u(T, x), color=hn.plots.COLOURS[0], label="network")
-        ax.plot(s[::4], hn.exact_values(problem, T, x[::4]), "o", mfc="none", color=hn.plots.COLOURS[1], label="exact")
-        ax.set(xlabel="position on the diagonal", ylabel="cost", title="least expected cost, d = 50")
+        ax.plot(
+            s[::4],
+            hn.exact_values(problem, T, x[::4]),
+            "o",
+            mfc="none",
+            color=hn.plots.COLOURS[1],
+            label="exact",
+        )
+        ax.set(
+            xlabel="position on the diagonal", ylabel="cost", title="least expected cost, d = 50"
+        )
         ax.legend(frameon=False)
         hn.plots.save(figure, out)
     return {"value": value, "exact": exact, "error": error, "idle": 2 * c * d * T}

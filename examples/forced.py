@@ -22,17 +22,27 @@ def exact(t, x):
     """∫ of the bells of all times before t, each spread as long as its lag."""
     lag = (t * (nodes + 1) / 2)[:, None]
     from_centre = jnp.tile(x, (64, 1)).at[:, :1].add(-jnp.sin(2 * jnp.pi * (t - lag)))
-    bells = jnp.exp(-jnp.sum(from_centre**2 / (wide + 4 * lag) + 0.5 * jnp.log1p(4 * lag / wide), axis=1))
+    bells = jnp.exp(
+        -jnp.sum(from_centre**2 / (wide + 4 * lag) + 0.5 * jnp.log1p(4 * lag / wide), axis=1)
+    )
     return t / 2 * jnp.sum(weights * bells)
 
 
-problem = hn.Problem(dim=d, horizon=T, initial=lambda x: 0.0 * x[0], source=heater, exact=exact)  # u_t = Δu + F, from u = 0
+problem = hn.Problem(
+    dim=d, horizon=T, initial=lambda x: 0.0 * x[0], source=heater, exact=exact
+)  # u_t = Δu + F, from u = 0
 
 
 def main(out: Path | None = None) -> dict[str, float]:
-    u = hn.solve(problem, features=(0, 128), antithetic=True, time_degree=3, collocation="paths")  # a size, not a time
+    u = hn.solve(
+        problem, features=(0, 128), antithetic=True, time_degree=3, collocation="paths"
+    )  # a size, not a time
     x = np.zeros(d)
-    value, truth, error = float(u(T, x)), float(hn.exact_values(problem, T, x)), hn.measure(u, points=500).l2
+    value, truth, error = (
+        float(u(T, x)),
+        float(hn.exact_values(problem, T, x)),
+        hn.measure(u, points=500).l2,
+    )
     print(f"u(0.5, 0)  {value:.3f}")
     print(f"exact      {truth:.3f}")
     print(f"error, L2  {error:.0e}")

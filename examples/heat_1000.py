@@ -29,7 +29,13 @@ def main(out: Path | None = None) -> dict[str, float]:
     print(f"error, certified  {sure.halfwidth:.0e}")
     if out is not None:
         hn.plots.save(hn.plots.line(u), out)
-    return {"value": value, "exact": exact, "error": error, "low": float(sure.low), "high": float(sure.high)}
+    return {
+        "value": value,
+        "exact": exact,
+        "error": error,
+        "low": float(sure.low),
+        "high": float(sure.high),
+    }
 
 
 if __name__ == "__main__":

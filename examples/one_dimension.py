@@ -9,7 +9,9 @@ from scipy.special import voigt_profile
 import heatnets as hn
 
 T = 1.0
-problem = hn.Problem(dim=1, horizon=T, initial=lambda x: 1 / (1 + x[0] ** 2), region=hn.Box(-5.0, 5.0))
+problem = hn.Problem(
+    dim=1, horizon=T, initial=lambda x: 1 / (1 + x[0] ** 2), region=hn.Box(-5.0, 5.0)
+)
 
 
 def exact(t, x):
@@ -30,7 +32,9 @@ def main(out: Path | None = None) -> dict[str, float]:
         above, below = figure.subplots(2, 1, sharex=True)
         for t, colour in zip((0.0, 0.1, 0.3, 1.0), hn.plots.COLOURS, strict=False):
             above.plot(x, u(t, x[:, None]), color=colour, label=f"t = {t:g}")
-            below.semilogy(x, np.maximum(np.abs(u(t, x[:, None]) - exact(t, x)), 1e-17), color=colour)
+            below.semilogy(
+                x, np.maximum(np.abs(u(t, x[:, None]) - exact(t, x)), 1e-17), color=colour
+            )
         above.set(ylabel="u(t, x)", title="1/(1 + x²) spreads: Voigt's profile")
         below.set(ylabel="|error|", xlabel="x")
         above.legend(frameon=False)

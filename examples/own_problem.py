@@ -17,7 +17,13 @@ def main(out: Path | None = None) -> dict[str, float]:
     print(f"error, L2  {hn.measure(u).l2:.0e}")
     if out is not None:
         hn.plots.save(hn.plots.slices(u), out)
-    numbers = {"value": u(t, x), "exact": truth, "error": hn.measure(u).l2, "low": sure.low, "high": sure.high}
+    numbers = {
+        "value": u(t, x),
+        "exact": truth,
+        "error": hn.measure(u).l2,
+        "low": sure.low,
+        "high": sure.high,
+    }
     return {name: float(number) for name, number in numbers.items()}
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 # One compilation cache for both workers and every process the tests start, kept between runs.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax"))
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "jax")
+)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
@@ -23,7 +25,9 @@ NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
 def memory_maps():
     """Forget compiled programs before the system's limit of memory maps (65530) ends the process: each takes a few."""
     yield
-    if (maps := Path("/proc/self/maps")).exists() and len(maps.read_bytes().splitlines()) > MOST_MAPS:
+    if (maps := Path("/proc/self/maps")).exists() and len(
+        maps.read_bytes().splitlines()
+    ) > MOST_MAPS:
         jax.clear_caches()
 
 
@@ -46,9 +50,13 @@ def same_output():
         for here, there in zip(printed.splitlines(), promised.splitlines(), strict=True):
             for a, b in zip(NUMBER.findall(here), NUMBER.findall(there), strict=True):
                 if there.startswith(("error", "estimated", "half-width")):
-                    assert a == b or 1e-3 < float(a) / float(b) < 1e3, f"{here!r} instead of {there!r}"
+                    assert a == b or 1e-3 < float(a) / float(b) < 1e3, (
+                        f"{here!r} instead of {there!r}"
+                    )
                 else:
-                    assert abs(float(a) - float(b)) <= 1.001 * _unit(b), f"{here!r} instead of {there!r}"
+                    assert abs(float(a) - float(b)) <= 1.001 * _unit(b), (
+                        f"{here!r} instead of {there!r}"
+                    )
 
     return check
 

@@ -16,7 +16,13 @@ from heatnets.pde import smoothness
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-CRUDE = {"directions": "orthogonal", "antithetic": True, "collocation": "paths", "solver": "qr", "time_degree": 1}
+CRUDE = {
+    "directions": "orthogonal",
+    "antithetic": True,
+    "collocation": "paths",
+    "solver": "qr",
+    "time_degree": 1,
+}
 
 ASKED = values.CertifyOptions(256, 0.95, 0, None, True, lambda done, total: None)
 
@@ -44,7 +50,14 @@ def changed(u, factor):
     """The same solution with its largest weight changed."""
     weights = np.concatenate([np.asarray(w).T.reshape(-1) for w in u.weights])
     weights[np.argmax(np.abs(weights))] *= factor
-    return hn.Solution(u.problem, u._equation, [b for b, _ in u._blocks], jnp.asarray(weights), u._ctx, dict(u.stats))
+    return hn.Solution(
+        u.problem,
+        u._equation,
+        [b for b, _ in u._blocks],
+        jnp.asarray(weights),
+        u._ctx,
+        dict(u.stats),
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +101,9 @@ def test_a_wrong_weight_is_seen_and_corrected(radial):
     sure = wrong.certify(t, x)
     inside = np.abs(sure.value - exact) <= sure.halfwidth
     assert np.sum(inside[sure.certified]) >= np.sum(sure.certified) - 4
-    assert not np.any(np.abs(sure.value - exact)[sure.certified] > 3 * sure.halfwidth[sure.certified])
+    assert not np.any(
+        np.abs(sure.value - exact)[sure.certified] > 3 * sure.halfwidth[sure.certified]
+    )
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.5])
@@ -105,12 +120,17 @@ def test_the_martingale_form_needs_no_smoothness_and_no_good_network(kinked, fac
     assert np.sum((np.abs(sure.value - exact) <= sure.halfwidth)[good]) >= np.sum(good) - 8
     if factor == 1:  # the control variate earns its keep at equal samples
         plain = hn.montecarlo.importance(u.problem, t, x, samples=512)
-        assert np.median(sure.halfwidth[good]) < 0.7 * np.median(plain.high[good] - plain.low[good]) / 2
+        assert (
+            np.median(sure.halfwidth[good])
+            < 0.7 * np.median(plain.high[good] - plain.low[good]) / 2
+        )
 
 
 def test_a_kink_that_was_not_found_is_noticed(monkeypatch):
     """Equation rows return u0 for max(x, 0), with no residual at all: wrong by a third, and the residual form would be sure of it."""
-    problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0), region=hn.Box(-1.0, 1.0))
+    problem = hn.Problem(
+        dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0), region=hn.Box(-1.0, 1.0)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
         u = hn.solve(problem, features=(32, 0), directions="gaussian", solver="svd")
@@ -141,7 +161,9 @@ def test_a_spike_in_the_source_that_no_row_saw():
     # What the spike adds: ∫ of a Gaussian of variance 2 lag + 0.02² around x, by quadrature in √lag.
     root = np.linspace(0, np.sqrt(problem.horizon), 20001)
     variance = 2 * problem.diffusion * root**2 + 0.02**2
-    added = np.trapezoid(50 * 0.02 / np.sqrt(variance) * np.exp(-(0.2**2) / (2 * variance)) * 2 * root, root)
+    added = np.trapezoid(
+        50 * 0.02 / np.sqrt(variance) * np.exp(-(0.2**2) / (2 * variance)) * 2 * root, root
+    )
     truth = float(hn.exact_values(problem, t, x)[0]) + added
     found = values.certify(problem, spiked, t, x, ASKED._replace(samples=4096))
     assert abs(calm(t, x)[0] - truth) > 0.1 * truth  # the network alone is wrong
@@ -174,7 +196,10 @@ def test_data_joined_from_pieces_are_not_trusted_to_the_residual():
 def _cubed(m, s):
     """E max(m + s η, 0)³."""
     z = m / s
-    density, below = jnp.exp(-(z**2) / 2) / jnp.sqrt(2 * jnp.pi), 0.5 * (1 + jax.scipy.special.erf(z / jnp.sqrt(2.0)))
+    density, below = (
+        jnp.exp(-(z**2) / 2) / jnp.sqrt(2 * jnp.pi),
+        0.5 * (1 + jax.scipy.special.erf(z / jnp.sqrt(2.0))),
+    )
     return (m**3 + 3 * m * s**2) * below + (m**2 * s + 2 * s**3) * density
 
 
@@ -188,7 +213,9 @@ def test_the_relative_error_is_that_of_debiased_means():
         found = values.relative_l2_interval(corrections, true - gap, np.zeros(400), 0.95)
         held.append(found.low <= 0.05 / np.sqrt(1.09) <= found.high)
     assert np.mean(held) > 0.92
-    lost = values.relative_l2_interval(100 * rng.standard_normal((400, 4)), np.full(400, 0.01), np.zeros(400), 0.95)
+    lost = values.relative_l2_interval(
+        100 * rng.standard_normal((400, 4)), np.full(400, 0.01), np.zeros(400), 0.95
+    )
     assert lost.high == np.inf
     assert "lost in the noise" in lost.reasons[0]
 
@@ -210,9 +237,15 @@ def test_an_initial_condition_that_few_places_see():
     centre = np.array([0.31, -0.42, 0.57])
 
     def bump(x):
-        return 20 * jnp.exp(-jnp.sum((x - centre) ** 2) / (2 * 0.06**2)) * (jnp.sum((x - centre) ** 2) < 0.15**2)
+        return (
+            20
+            * jnp.exp(-jnp.sum((x - centre) ** 2) / (2 * 0.06**2))
+            * (jnp.sum((x - centre) ** 2) < 0.15**2)
+        )
 
-    problem = hn.Problem(dim=3, horizon=0.1, diffusion=0.001, source=lambda t, x: jnp.cos(x[0]), initial=bump)
+    problem = hn.Problem(
+        dim=3, horizon=0.1, diffusion=0.001, source=lambda t, x: jnp.cos(x[0]), initial=bump
+    )
     assert not problem.canonical.zero_initial
     assert hn.Problem(dim=3, horizon=0.1, initial=lambda x: 0.0 * x[0]).canonical.zero_initial
 
@@ -244,7 +277,9 @@ def test_intervals_of_light_tails_are_student_s(unit):
     samples = unit * (3 + rng.standard_normal((2000, 200)))
     found = values.interval(samples, 0.9)
     inside = np.abs(found.mean / unit - 3) <= found.half / unit
-    assert 0.88 < np.mean(inside) < 0.935  # 90 %, and up to 2 % for the widening; three standard deviations of the count are 2 %
+    assert (
+        0.88 < np.mean(inside) < 0.935
+    )  # 90 %, and up to 2 % for the widening; three standard deviations of the count are 2 %
     assert not any(found.reasons)
 
 
@@ -272,7 +307,12 @@ def test_intervals_of_long_tails_are_widened():
 def test_heavy_tails_get_more_samples_before_they_are_said():
     """A residual that few samples meet looks heavy at first, and is certified with sixteen times the samples."""
     t, x = np.full(6, 0.5), np.zeros((6, 2))
-    problem = hn.Problem(dim=2, horizon=0.5, initial=lambda x: 0.0 * x[0], source=lambda t, x: jnp.where(x[0] > 1.7, 1.0, 0.0))
+    problem = hn.Problem(
+        dim=2,
+        horizon=0.5,
+        initial=lambda x: 0.0 * x[0],
+        source=lambda t, x: jnp.where(x[0] > 1.7, 1.0, 0.0),
+    )
     spike = error_equation.NetworkEvaluator(
         value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))), residual=lambda t, x: ((x[:, 0] > 1.7).astype(float), np.zeros(len(t))),
         gradient=lambda t, x: np.zeros_like(x), initial=lambda x: np.zeros(len(x)), source=lambda t, x: (x[:, 0] > 1.7).astype(float),
@@ -284,7 +324,9 @@ def test_heavy_tails_get_more_samples_before_they_are_said():
         assert set(found.samples.tolist()) <= {512, 2048, 8192}
         assert np.max(found.samples) > 512
         assert np.mean(found.certified) > 0.6
-        assert all(n == 8192 for n, good in zip(found.samples, found.certified, strict=True) if not good)
+        assert all(
+            n == 8192 for n, good in zip(found.samples, found.certified, strict=True) if not good
+        )
 
 
 def test_a_half_width_is_reached_or_said(radial, monkeypatch):
@@ -326,7 +368,10 @@ def test_one_point_or_many_and_the_initial_time(radial):
     np.testing.assert_allclose(many.network, radial(t, x), rtol=1e-12)
     assert np.all(many.outside == ((many.network < many.low) | (many.network > many.high)))
     slope = radial.certify_gradient(t[0], x[0], samples=256)
-    assert f"the network's gradient lies outside in {np.sum(slope.outside)} of 20 components" in str(slope)
+    assert (
+        f"the network's gradient lies outside in {np.sum(slope.outside)} of 20 components"
+        in str(slope)
+    )
     start = radial.certify(0.0, x[0])
     assert abs(start.value - hn.exact_values(radial.problem, 0.0, x[0])) <= start.halfwidth < 1e-10
     assert radial.certify(t[0], x[0], samples=256, seed=1).value != one.value
@@ -353,13 +398,19 @@ def test_gradients_lie_in_their_intervals(which, radial, kinked):
     sure = u.certify_gradient(t, x, samples=1024)
     assert sure.value.shape == exact.shape
     off = np.abs(sure.value - exact)
-    assert np.mean((off <= sure.halfwidth)[sure.certified]) > 0.85  # components of one point are not independent
+    assert (
+        np.mean((off <= sure.halfwidth)[sure.certified]) > 0.85
+    )  # components of one point are not independent
     assert np.linalg.norm(off) < 0.5 * np.linalg.norm(u.gradient(t, x) - exact)
-    assert sure.method.startswith("martingale, weighted" if which == "kinked" else "residual, differentiated")
+    assert sure.method.startswith(
+        "martingale, weighted" if which == "kinked" else "residual, differentiated"
+    )
     assert str(sure).startswith("(")
     assert str(sure).count("half-widths up to") == 12
     one = u.certify_gradient(t[0], x[0], samples=1024)
-    np.testing.assert_allclose(one.value, sure.value[0], rtol=1e-10)  # the same samples, summed in other tiles
+    np.testing.assert_allclose(
+        one.value, sure.value[0], rtol=1e-10
+    )  # the same samples, summed in other tiles
 
 
 def test_moments_in_pieces_are_those_of_the_whole():
@@ -377,7 +428,8 @@ def test_moments_in_pieces_are_those_of_the_whole():
 
 
 @pytest.mark.parametrize(
-    ("name", "dim", "features"), [("radial-gaussian", 20, (32, 0)), ("nonseparable", 3, (8, 8)), ("oscillating", 5, (16, 16))]
+    ("name", "dim", "features"),
+    [("radial-gaussian", 20, (32, 0)), ("nonseparable", 3, (8, 8)), ("oscillating", 5, (16, 16))],
 )
 def test_the_region_wide_error(name, dim, features):
     u = crude(name, dim, features)
@@ -415,7 +467,10 @@ def test_error_equation_of_a_network_that_is_zero():
         error_equation.residual_form(problem.canonical, zero, t, x, 20_000, rngs),
         error_equation.martingale_form(problem.canonical, zero, t, x, 20_000, rngs, 3),
     ):
-        mean, noise = drawn.corrections.mean(axis=1), drawn.corrections.std(axis=1) / np.sqrt(20_000)
+        mean, noise = (
+            drawn.corrections.mean(axis=1),
+            drawn.corrections.std(axis=1) / np.sqrt(20_000),
+        )
         assert np.all(np.abs(mean - exact) < 4.5 * noise)
         assert np.all(noise < 0.02)
 
@@ -467,16 +522,28 @@ def test_explanations_add_up(family):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
         problem = hn.problems.get("forced-sine")
-        u = hn.solve(problem, features=(32, 64), rows=(2000, 0), family=family, train_region=hn.Box(-3.2, 3.2))
+        u = hn.solve(
+            problem,
+            features=(32, 64),
+            rows=(2000, 0),
+            family=family,
+            train_region=hn.Box(-3.2, 3.2),
+        )
     t, x = 0.7, np.array([0.4])
     found = u.explain(t, x)
     exact = float(hn.exact_values(problem, t, x))
     np.testing.assert_allclose(found.value, u(t, x), rtol=1e-6)
-    assert abs(found.initial.value + found.source.value - exact) < 5 * np.hypot(found.initial.error, found.source.error)
-    assert abs(found.initial.value - np.exp(-t) * np.sin(0.4)) < 5 * found.initial.error  # heat flow of sin x
+    assert abs(found.initial.value + found.source.value - exact) < 5 * np.hypot(
+        found.initial.error, found.source.error
+    )
+    assert (
+        abs(found.initial.value - np.exp(-t) * np.sin(0.4)) < 5 * found.initial.error
+    )  # heat flow of sin x
     for part, low, high in zip(found.by_lag, found.lags[:-1], found.lags[1:], strict=True):
         lag = np.linspace(low, high, 2001)
-        truth = np.trapezoid((t - lag + 1) * np.exp(-lag), lag) * np.sin(0.4)  # ∫ E[(t - lag + 1) sin X] d lag
+        truth = np.trapezoid((t - lag + 1) * np.exp(-lag), lag) * np.sin(
+            0.4
+        )  # ∫ E[(t - lag + 1) sin X] d lag
         assert abs(part.value - truth) < 5 * part.error + 1e-6
     assert sum(found.network.values()) == pytest.approx(found.value)
     assert {k: len(w) for k, w in found.weights.items()} == {"initial": 32, "source": 64}

@@ -13,7 +13,13 @@ import pytest
 
 
 def heatnets(*arguments, cwd):
-    return subprocess.run([sys.executable, "-m", "heatnets", *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-m", "heatnets", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_demo_solves_measures_and_draws(tmp_path):
@@ -90,7 +96,10 @@ def test_an_interrupted_reproduction_says_what_is_kept(tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert errors.strip() == "heatnets: interrupted; finished cells are kept in out: the same command goes on from there"
+    assert (
+        errors.strip()
+        == "heatnets: interrupted; finished cells are kept in out: the same command goes on from there"
+    )
     kept = json.loads((tmp_path / "out" / "one-dim.json").read_text())["cells"]
     assert {"gaussian seed=0", "gaussian seed=1"} <= set(kept)
 

@@ -75,7 +75,11 @@ def test_from_a_file_to_values(heatnets, tmp_path):
     assert found["estimated_error"] < 1e-6
     assert "round 0:" in done.err
     assert left(tmp_path) == ["own.heatnets", "own.html", "own.toml", "v.csv"]
-    assert (tmp_path / "v.csv").read_text().startswith("t,x_1,x_2,x_3,value,low,high,halfwidth,certified,note\n0.5,0.3,")
+    assert (
+        (tmp_path / "v.csv")
+        .read_text()
+        .startswith("t,x_1,x_2,x_3,value,low,high,halfwidth,certified,note\n0.5,0.3,")
+    )
     assert "sum(sin(a*x))" in (tmp_path / "own.html").read_text()
 
     (tmp_path / "at.csv").write_text("t,x\n0.5,0.3\n0.25,0.1\n0.25,7\n0.7,0.1\n")
@@ -86,7 +90,9 @@ def test_from_a_file_to_values(heatnets, tmp_path):
     assert float(first[2]) == pytest.approx(EXACT, rel=1e-6)
     assert float(second[2]) == pytest.approx(np.exp(-1.0) * 3 * np.sin(0.2), rel=1e-5)
     assert float(first[head.index("low")]) <= EXACT <= float(first[head.index("high")])
-    assert float(first[head.index("gradient_1")]) == pytest.approx(2 * np.exp(-2.0) * np.cos(0.6), rel=1e-5)
+    assert float(first[head.index("gradient_1")]) == pytest.approx(
+        2 * np.exp(-2.0) * np.cos(0.6), rel=1e-5
+    )
     assert far[-1].startswith("extrapolated: outside the region")
     assert late[2] == "nan"
     assert late[-1] == '"no value: outside the horizon' or "outside the horizon" in ",".join(late)
@@ -101,7 +107,11 @@ def test_from_a_file_to_values(heatnets, tmp_path):
     done = heatnets("plot", "own.heatnets", "--kind", "evolution", "--out", "e.svg", "--dark")
     assert done.code == 0, done.err
     assert (tmp_path / "e.svg").stat().st_size > 5000
-    assert heatnets("plot", "own.heatnets", "--kind", "slicez").err.strip().endswith("did you mean 'slices'?")
+    assert (
+        heatnets("plot", "own.heatnets", "--kind", "slicez")
+        .err.strip()
+        .endswith("did you mean 'slices'?")
+    )
 
 
 def test_python_problems_need_their_file_again(heatnets, tmp_path):
@@ -185,7 +195,9 @@ def test_faults_are_answered_in_words_before_any_work(fault, heatnets, tmp_path)
 
 
 def test_a_tolerance_that_is_not_met_is_said_and_what_was_found_is_kept(heatnets, tmp_path):
-    (tmp_path / "hard.toml").write_text('problem = "nonseparable"\ndim = 5\n[solve]\ntol = 1e-9\nseconds = 1\n')
+    (tmp_path / "hard.toml").write_text(
+        'problem = "nonseparable"\ndim = 5\n[solve]\ntol = 1e-9\nseconds = 1\n'
+    )
     done = heatnets("solve", "hard.toml")
     assert done.code == 3
     assert "the tolerance was not met" in done.err
@@ -233,12 +245,23 @@ def test_files_that_are_no_results(command, content, heatnets, tmp_path):
 
 def test_points_are_flagged():
     problem = hn.problems.get("oscillating", dim=2)
-    t, x = np.array([0.1, 0.1, -1.0, 9.0]), np.array([[0.0, 0.0], [0.0, 50.0], [0.0, 0.0], [0.0, 0.0]])
-    assert [flag[:6] for flag in point_files.flags(problem, t, x)] == ["", "extrap", "no val", "no val"]
+    t, x = (
+        np.array([0.1, 0.1, -1.0, 9.0]),
+        np.array([[0.0, 0.0], [0.0, 50.0], [0.0, 0.0], [0.0, 0.0]]),
+    )
+    assert [flag[:6] for flag in point_files.flags(problem, t, x)] == [
+        "",
+        "extrap",
+        "no val",
+        "no val",
+    ]
     cloud = hn.Normal(0.0, 1.0)
     assert cloud.contains(np.random.default_rng(0).standard_normal((1000, 50))).mean() > 0.98
     assert not cloud.contains(3 * np.ones((1, 50)))[0]
-    assert hn.Point([1.0, 2.0]).contains(np.array([[1.0, 2.0], [1.0, 2.1]])).tolist() == [True, False]
+    assert hn.Point([1.0, 2.0]).contains(np.array([[1.0, 2.0], [1.0, 2.1]])).tolist() == [
+        True,
+        False,
+    ]
 
 
 LONG = """
@@ -265,9 +288,16 @@ def test_an_interrupted_solve_goes_on_to_the_same_result(number, tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     if number != signal.SIGKILL:
-        assert "finished rounds are kept in long.heatnets.part; to go on: heatnets solve long.toml --resume" in err
+        assert (
+            "finished rounds are kept in long.heatnets.part; to go on: heatnets solve long.toml --resume"
+            in err
+        )
     assert not (tmp_path / "long.heatnets").exists()
-    assert not [name for name in left(tmp_path) if name.startswith(".long.heatnets.p") and number != signal.SIGKILL]
+    assert not [
+        name
+        for name in left(tmp_path)
+        if name.startswith(".long.heatnets.p") and number != signal.SIGKILL
+    ]
     again = start(tmp_path, "--resume")
     out, err = again.communicate(timeout=200)
     assert again.returncode == 0, err
@@ -280,7 +310,12 @@ def test_an_interrupted_solve_goes_on_to_the_same_result(number, tmp_path):
 
 def test_resuming_something_else_is_refused_with_the_difference(heatnets, tmp_path):
     (tmp_path / "long.toml").write_text(LONG)
-    hn.solve(hn.problems.get("nonseparable", dim=4), seconds=2, tol=1e-4, checkpoint=tmp_path / "long.heatnets.part")
+    hn.solve(
+        hn.problems.get("nonseparable", dim=4),
+        seconds=2,
+        tol=1e-4,
+        checkpoint=tmp_path / "long.heatnets.part",
+    )
     done = heatnets("solve", "long.toml", "--resume")
     assert done.code == 2
     assert "`dim` differs: 5 here, 4 there" in done.err

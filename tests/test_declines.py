@@ -28,7 +28,12 @@ from heatnets.plotting import solve_report
 from heatnets.solvers import entry
 
 SINGLE = {"vector": jnp.asarray([0.1, 0.2, 0.3]), "number": jnp.asarray(0.1)}
-EXACT = {"ones": jnp.ones(3), "eye": jnp.eye(3), "eighths": jnp.arange(3.0) / 8, "number": jnp.asarray(1000.5)}
+EXACT = {
+    "ones": jnp.ones(3),
+    "eye": jnp.eye(3),
+    "eighths": jnp.arange(3.0) / 8,
+    "number": jnp.asarray(1000.5),
+}
 DOUBLE = np.array([0.1, 0.2, 0.3])
 
 
@@ -46,23 +51,36 @@ def said_by(make):
 
 
 def problem(**fields):
-    return hn.Problem(**{"dim": 3, "horizon": 0.5, "initial": lambda x: jnp.sum(jnp.sin(x)), **fields})
+    return hn.Problem(
+        **{"dim": 3, "horizon": 0.5, "initial": lambda x: jnp.sum(jnp.sin(x)), **fields}
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "function"),
     [
         ("initial", lambda x: jnp.sum(SINGLE["vector"] * x)),
-        ("initial", lambda x: SINGLE["number"] * jnp.sum(x)),  # a weak type: JAX takes it for float64
+        (
+            "initial",
+            lambda x: SINGLE["number"] * jnp.sum(x),
+        ),  # a weak type: JAX takes it for float64
         ("initial", lambda x: np.float32(0.1) * jnp.sum(x)),  # becomes a number of the program
         ("initial", lambda x: inside(x)),  # a program inside the program
-        ("initial", lambda x: jax.lax.cond(x[0] > 0, lambda y: y @ SINGLE["vector"], lambda y: 0.0 * y[0], x)),
+        (
+            "initial",
+            lambda x: jax.lax.cond(
+                x[0] > 0, lambda y: y @ SINGLE["vector"], lambda y: 0.0 * y[0], x
+            ),
+        ),
         ("initial", lambda x: jnp.sum(jnp.full(3, 0.1, jnp.bfloat16) * x)),
         ("source", lambda t, x: t * SINGLE["number"]),
         ("exact", lambda t, x: jnp.sum(jnp.sin(x)) * (1 + t * SINGLE["number"])),
         ("drift", lambda t, x: -SINGLE["vector"] * x),
         ("reaction", lambda t, x: SINGLE["number"] * jnp.cos(x[0])),
-        ("step", lambda t, x, h, noise: x + jnp.sqrt(2 * h) * noise + 0.0 * h**2 * SINGLE["vector"]),
+        (
+            "step",
+            lambda t, x, h, noise: x + jnp.sqrt(2 * h) * noise + 0.0 * h**2 * SINGLE["vector"],
+        ),
         ("diffusion", SINGLE["vector"]),
         ("diffusion", hn.Factor(np.diag(SINGLE["vector"]))),
     ],
@@ -105,7 +123,10 @@ def crude():
 
 def test_a_network_outside_its_interval_is_said(crude, tmp_path):
     crude = crude.with_problem(crude.problem)
-    crude.stats = {**crude.stats, "warnings": ()}  # among them "not solved", which would hide the network's value
+    crude.stats = {
+        **crude.stats,
+        "warnings": (),
+    }  # among them "not solved", which would hide the network's value
     t, x = crude.problem.horizon, np.full(4, 0.3)
     sure = crude.certify(t, x, samples=512)
     network = float(crude(t, x))
@@ -154,11 +175,16 @@ def test_samples_belong_to_the_point_and_not_to_the_call(which, halfwidth, reque
 
 def test_derivatives_too(kinked):
     t, x = hn.random_points(kinked.problem, 3, seed=3)
-    ways = (kinked.certify_gradient, lambda t, x, **how: kinked.certify_curvature(t, x, np.ones(4), **how))
+    ways = (
+        kinked.certify_gradient,
+        lambda t, x, **how: kinked.certify_curvature(t, x, np.ones(4), **how),
+    )
     for way in ways:
         all_, alone = way(t, x, samples=256), way(t[2], x[2], samples=256)
         for name in FIELDS:
-            np.testing.assert_allclose(getattr(all_, name)[2], getattr(alone, name), rtol=1e-9, atol=1e-13)
+            np.testing.assert_allclose(
+                getattr(all_, name)[2], getattr(alone, name), rtol=1e-9, atol=1e-13
+            )
 
 
 def test_another_point_or_problem_gets_other_samples(kinked):
@@ -167,17 +193,29 @@ def test_another_point_or_problem_gets_other_samples(kinked):
     """
 
     def normal(point, **fields):
-        stated = hn.Problem(**{"dim": 4, "horizon": 0.5, "initial": lambda x: jnp.maximum(jnp.mean(x), 0.0), **fields})
+        stated = hn.Problem(
+            **{
+                "dim": 4,
+                "horizon": 0.5,
+                "initial": lambda x: jnp.maximum(jnp.mean(x), 0.0),
+                **fields,
+            }
+        )
         sure = kinked.with_problem(stated).certify(0.5, point, samples=256)
         return float(sure.error / sure.halfwidth)
 
     zero = np.zeros(4)
     same = normal(zero)
     assert same == normal(zero)  # the same problem, made again
-    others = [normal(zero + 1e-12), normal(zero, horizon=0.6), normal(zero, initial=lambda x: jnp.maximum(jnp.mean(x), 0.01))]
+    others = [
+        normal(zero + 1e-12),
+        normal(zero, horizon=0.6),
+        normal(zero, initial=lambda x: jnp.maximum(jnp.mean(x), 0.01)),
+    ]
     assert min(abs(other - same) for other in others) > 1e-3
     first, second = (
-        kinked.with_problem(p) for p in (kinked.problem, hn.Problem(dim=4, horizon=0.6, initial=kinked.problem.initial))
+        kinked.with_problem(p)
+        for p in (kinked.problem, hn.Problem(dim=4, horizon=0.6, initial=kinked.problem.initial))
     )
     assert first.error(points=16).value != second.error(points=16).value
     assert first.explain(0.5, zero).initial != second.explain(0.5, zero).initial
@@ -233,7 +271,11 @@ def test_a_volatility_in_per_cent_is_declined():
     assert u.stats["stopped"].startswith("the data were declined")
     x = [100.0]
     few = {"samples": 256}
-    for sure in (u.certify(0.0, x, **few), u.certify_gradient(0.0, x, **few), u.certify_curvature(0.0, x, [1.0], **few)):
+    for sure in (
+        u.certify(0.0, x, **few),
+        u.certify_gradient(0.0, x, **few),
+        u.certify_curvature(0.0, x, [1.0], **few),
+    ):
         assert not sure.certified
         assert "every sample is the same (0)" in sure.reasons[0]
     assert u.certify(1.0, x).certified  # where u is given
@@ -248,7 +290,11 @@ def test_a_volatility_in_per_cent_is_declined():
     ],
 )
 def test_data_that_no_path_meets_are_declined(fields, value):
-    said, u = said_by(lambda: hn.solve(short(**fields), features=(4, 4 if "source" in fields else 0), rows=(64, 0)))
+    said, u = said_by(
+        lambda: hn.solve(
+            short(**fields), features=(4, 4 if "source" in fields else 0), rows=(64, 0)
+        )
+    )
     declines(u, said, f"every sample is the same ({value})")
     sure = u.certify([0.1, 0.05], np.zeros((2, 2)), samples=256)
     assert not np.any(sure.certified)
@@ -280,9 +326,18 @@ def test_constants_by_their_programs():
     def inner(x):
         return 3.0 * jnp.sum(jnp.zeros_like(x)) + 1.0
 
-    for f, value in ((inner, 1.0), (lambda x: 0.0 * jnp.sum(x) + inner(x), 1.0), (lambda x: jnp.where(x[0] > 0, 2.0, 2.0), 2.0)):
+    for f, value in (
+        (inner, 1.0),
+        (lambda x: 0.0 * jnp.sum(x) + inner(x), 1.0),
+        (lambda x: jnp.where(x[0] > 0, 2.0, 2.0), 2.0),
+    ):
         assert function.constant(f, point) == value
-    for f in (lambda x: x[0], lambda x: inner(x) * x[1], lambda x: jnp.where(x[0] > 0, 2.0, 3.0), wall(0.0, 9.0)):
+    for f in (
+        lambda x: x[0],
+        lambda x: inner(x) * x[1],
+        lambda x: jnp.where(x[0] > 0, 2.0, 3.0),
+        wall(0.0, 9.0),
+    ):
         assert function.constant(f, point) is None
     cubic = lambda t, x, u: u - u**3 + 0.0 * x[0]  # noqa: E731
     assert function.constant(cubic, number, point, 0.0) == 0.0
@@ -295,12 +350,16 @@ def test_a_reaction_at_rest_is_certified():
     """
     rest = short(lambda x: 0.0 * x[0], source=lambda t, x, u: u - u**3)
     assert sampling_checks.shown_constant(rest.canonical)
-    assert not sampling_checks.shown_constant(short(wall(0.0, 9.0), source=lambda t, x, u: u - u**3).canonical)
+    assert not sampling_checks.shown_constant(
+        short(wall(0.0, 9.0), source=lambda t, x, u: u - u**3).canonical
+    )
 
 
 def test_data_that_hardly_a_path_meets_are_declined():
     """A bump of width 0.01."""
-    said, u = said_by(lambda: hn.solve(short(lambda x: jnp.exp(-jnp.sum((x - 0.5) ** 2) / 1e-6)), seconds=3))
+    said, u = said_by(
+        lambda: hn.solve(short(lambda x: jnp.exp(-jnp.sum((x - 0.5) ** 2) / 1e-6)), seconds=3)
+    )
     declines(u, said, "the same (0) at all but")
 
 
@@ -333,9 +392,19 @@ def test_ordinary_payoffs_are_not_declined():
     time.
     """
     growing = {"growth": 0.1, "correlation": 0.5}
-    stated = [call(0.2), call(1.0), call(1.0, strike=300.0), call(1.0, 10), call(1.0, 100, **growing)]
+    stated = [
+        call(0.2),
+        call(1.0),
+        call(1.0, strike=300.0),
+        call(1.0, 10),
+        call(1.0, 100, **growing),
+    ]
     forward = hn.Problem(
-        dim=1, horizon=1.0, initial=lambda x: x[0] ** 2, process=hn.GeometricBrownian(1.0, 0.2), region=hn.Box(50.0, 150.0)
+        dim=1,
+        horizon=1.0,
+        initial=lambda x: x[0] ** 2,
+        process=hn.GeometricBrownian(1.0, 0.2),
+        region=hn.Box(50.0, 150.0),
     )
     for one in (*stated, forward):
         assert [doubt_of(one, True, seed) for seed in range(3)] == [None] * 3
@@ -372,7 +441,9 @@ def test_a_network_that_is_exact_needs_no_samples_of_the_data(crude):
     exact = hn.solve(short(lambda x: x[0]), features=(4, 0), rows=(64, 0))
     doubt = sampling_checks.Doubt("a few paths carry the mean", "Do something.", True)
     assert entry._judged(exact, doubt, False, WarningLog()).stats["estimated_error"] is None
-    said, other = said_by(lambda: entry._judged(crude.with_problem(crude.problem), doubt, True, WarningLog()))
+    said, other = said_by(
+        lambda: entry._judged(crude.with_problem(crude.problem), doubt, True, WarningLog())
+    )
     assert said == ["not solved: a few paths carry the mean. Do something."]
     assert other.stats["estimated_error"] == np.inf
     assert other.stats["tolerance_met"] is False
@@ -412,7 +483,9 @@ def run(tmp_path_factory):
             return ended.value.code
 
         heatnets.folder = folder
-        heatnets.code = heatnets("solve", "fast.toml", "--quiet", "--values", "v.csv", "--report", "fast.html")
+        heatnets.code = heatnets(
+            "solve", "fast.toml", "--quiet", "--values", "v.csv", "--report", "fast.html"
+        )
         yield heatnets
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -438,7 +511,13 @@ def test_the_command_line_shows_no_value_of_what_is_not_solved(run, capfd):
     assert told["solved"] is False
     assert told["estimated_error"] is None
     first, second = told["certificates"]
-    assert [first[name] for name in ("value", "low", "high", "network", "certified")] == [None, None, None, None, False]
+    assert [first[name] for name in ("value", "low", "high", "network", "certified")] == [
+        None,
+        None,
+        None,
+        None,
+        False,
+    ]
     assert second["certified"]
     assert second["value"] == pytest.approx(np.exp(0.18))
     assert "NOT SOLVED" in shown.err
@@ -453,7 +532,9 @@ def test_results_that_are_not_solved_say_so(run, capfd):
     shown = capfd.readouterr()
     head, first, second = shown.out.splitlines()
     assert head == "row,t,value,certified_value,low,high,certified,gradient_1,gradient_2,note"
-    assert first.startswith('1,0.3,nan,nan,nan,nan,False,nan,nan,"not solved: no value of the network;')
+    assert first.startswith(
+        '1,0.3,nan,nan,nan,nan,False,nan,nan,"not solved: no value of the network;'
+    )
     assert second.startswith("2,0.0,nan,1.02")  # no network, but certified: u is given there
     assert "heatnets: fast.heatnets: not solved" in shown.err
     assert run("info", "fast.heatnets") == 3
@@ -482,4 +563,7 @@ def test_whether_it_is_solved_survives_a_file(crude, error, tmp_path):
 def test_numbers_that_json_has_not_come_back():
     kept = {"a": [np.inf, (-np.inf, np.float64(np.nan))], "b": {"c": 1.0, "d": "text"}}
     text = json.dumps(container.words(kept), allow_nan=False)
-    np.testing.assert_equal(container.numbers(json.loads(text)), {"a": [np.inf, [-np.inf, np.nan]], "b": {"c": 1.0, "d": "text"}})
+    np.testing.assert_equal(
+        container.numbers(json.loads(text)),
+        {"a": [np.inf, [-np.inf, np.nan]], "b": {"c": 1.0, "d": "text"}},
+    )

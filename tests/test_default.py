@@ -29,7 +29,17 @@ NONE = dict.fromkeys(
 
 
 def growth(problem, **options):
-    return settings(problem, **{**NONE, "seed": 0, "family": "importance", "ridge": 0.0, "initial_rows": "exact", **options})
+    return settings(
+        problem,
+        **{
+            **NONE,
+            "seed": 0,
+            "family": "importance",
+            "ridge": 0.0,
+            "initial_rows": "exact",
+            **options,
+        },
+    )
 
 
 # Problem, dimension, seconds, and an error that neither u0 alone nor Monte Carlo with ten thousand samples reaches.
@@ -52,7 +62,11 @@ def test_the_plain_call_solves(name, dim, seconds, reached):
     exact = hn.exact_values(problem, t, x)
     assert hn.relative_errors(u(t, x), exact).l2 < reached
     assert u.stats["estimated_error"] < reached
-    start = np.array(jax.vmap(problem.initial)(x)) if not problem.canonical.zero_initial else np.zeros(300)
+    start = (
+        np.array(jax.vmap(problem.initial)(x))
+        if not problem.canonical.zero_initial
+        else np.zeros(300)
+    )
     assert hn.relative_errors(start, exact).l2 > 1e3 * reached
     direct = hn.montecarlo.importance(problem, t[:30], x[:30], samples=10_000)
     assert hn.relative_errors(direct.value, exact[:30]).l2 > 1e3 * reached
@@ -60,7 +74,11 @@ def test_the_plain_call_solves(name, dim, seconds, reached):
 
 def test_the_estimated_error_is_the_error():
     """Fits far from converged, so that there is an error to estimate; the estimate is on the safe side by one standard error."""
-    for name, dim, degree in (("nonseparable", 10, 0), ("radial-gaussian", 30, 1), ("neighbour-products", 20, 0)):
+    for name, dim, degree in (
+        ("nonseparable", 10, 0),
+        ("radial-gaussian", 30, 1),
+        ("neighbour-products", 20, 0),
+    ):
         problem = hn.problems.get(name, dim=dim)
         u = hn.solve(problem, seconds=0.1, time_degree=degree)  # one round, whatever the budget
         assert len(u.stats["history"]) == 1
@@ -89,9 +107,15 @@ def test_judges_are_unbiased():
     squares = []
     truth = []
     for seed in range(12):
-        judges = adaptive.ValidationSet(problem.canonical, data, make_context(), seed, "test", (64, 7), 256)
+        judges = adaptive.ValidationSet(
+            problem.canonical, data, make_context(), seed, "test", (64, 7), 256
+        )
         dictionary = adaptive.Dictionary(
-            problem.canonical, growth(problem, seed=seed), data, make_context(), adaptive.BlockSizes()
+            problem.canonical,
+            growth(problem, seed=seed),
+            data,
+            make_context(),
+            adaptive.BlockSizes(),
         )
         dictionary.grow(["signs"], "test")
         judges.table.add_features(dictionary.rows.blocks, "test")
@@ -102,12 +126,16 @@ def test_judges_are_unbiased():
         w[first] += (1 - w[first].sum()) / first.sum()
         n = judges.paths.s.size
         residual = judges.table.forcing[:n] - judges.table.residuals[:n] @ w
-        square = statistics.mean_square(judges.paths.weight * residual.reshape(judges.paths.weight.shape))
+        square = statistics.mean_square(
+            judges.paths.weight * residual.reshape(judges.paths.weight.shape)
+        )
         squares.append((square.mean * square.unit**2, square.noise * square.unit**2))
         exact = hn.exact_values(problem, judges.paths.t, judges.paths.x)
         truth.append(np.mean((exact - judges.table.values[n:] @ w) ** 2))
     (mean, noise), truth = np.array(squares).T, np.array(truth)
-    pulls = (mean - truth) / noise  # noise also counts the spread of the points, which the truth at the same points does not have
+    pulls = (
+        (mean - truth) / noise
+    )  # noise also counts the spread of the points, which the truth at the same points does not have
     assert np.all(np.abs(pulls) < 4)
     assert abs(np.mean(mean / truth) - 1) < 0.2
 
@@ -117,17 +145,25 @@ def test_mean_square_is_debiased_and_knows_its_noise():
     hits = []
     for _ in range(400):
         mean = rng.standard_normal(50) * 0.1
-        square = statistics.mean_square((mean[:, None] + rng.standard_normal((50, 6))) * 1e-200)  # squares would underflow
-        hits.append((square.mean * (square.unit / 1e-200) ** 2, square.noise * (square.unit / 1e-200) ** 2))
+        square = statistics.mean_square(
+            (mean[:, None] + rng.standard_normal((50, 6))) * 1e-200
+        )  # squares would underflow
+        hits.append(
+            (square.mean * (square.unit / 1e-200) ** 2, square.noise * (square.unit / 1e-200) ** 2)
+        )
     means, noises = np.array(hits).T
-    assert abs(means.mean() - 0.01) < 4 * means.std() / 20  # with the bias 1/6 of a plain square this would fail by far
+    assert (
+        abs(means.mean() - 0.01) < 4 * means.std() / 20
+    )  # with the bias 1/6 of a plain square this would fail by far
     assert 0.8 < noises.mean() / means.std() < 1.25
 
 
 def test_growth_keeps_what_it_has():
     problem = hn.problems.get("moving-ridge", dim=4)
     data, _ = equation(problem.canonical, 0)
-    grown = adaptive.Dictionary(problem.canonical, growth(problem), data, make_context(), adaptive.BlockSizes())
+    grown = adaptive.Dictionary(
+        problem.canonical, growth(problem), data, make_context(), adaptive.BlockSizes()
+    )
     names = [d.name for d in grown.designs]
     grown.grow(names, "round 0")
     before = grown.rows.values.copy(), grown.rows.residuals.copy(), grown.rows.points[1].copy()
@@ -153,7 +189,9 @@ def test_history_tells_the_rounds():
     for earlier, later in itertools.pairwise(history):
         assert sum(later.features) > sum(earlier.features)
         assert later.seconds > earlier.seconds
-    assert sum(line.startswith("round") and "estimated error" in line for line in lines) == len(history)
+    assert sum(line.startswith("round") and "estimated error" in line for line in lines) == len(
+        history
+    )
     assert u.stats["time_degree"] in adaptive.DEGREES
     assert u.stats["features"] in [h.features for h in history]
     assert "orthogonal" in u.stats["design"]
@@ -161,7 +199,10 @@ def test_history_tells_the_rounds():
 
 @pytest.mark.parametrize("size", [1e-150, 1e150])
 def test_the_scale_of_the_data_does_not_matter(size):
-    one, scaled = (hn.Problem(dim=3, horizon=0.5, initial=lambda x, c=c: c * jnp.exp(-x @ x / 3)) for c in (1.0, size))
+    one, scaled = (
+        hn.Problem(dim=3, horizon=0.5, initial=lambda x, c=c: c * jnp.exp(-x @ x / 3))
+        for c in (1.0, size)
+    )
     u, v = (hn.solve(p, seconds=0.1) for p in (one, scaled))
     t, x = hn.random_points(one, 50)
     np.testing.assert_allclose(v(t, x) / size, u(t, x), rtol=1e-6)
@@ -171,8 +212,13 @@ def test_the_scale_of_the_data_does_not_matter(size):
 @pytest.mark.parametrize("unit", [1e-6, 1e5])
 def test_the_unit_of_time_does_not_matter(unit):
     """T and 1/D in other units: the same mathematics, also for weights that are cubic in time."""
-    make = lambda c: hn.Problem(dim=2, horizon=0.5 * c, diffusion=1 / c, initial=lambda x: jnp.exp(-x @ x / 2))  # noqa: E731
-    one, other = make(1.0), make(unit)
+
+    def bell(x):
+        return jnp.exp(-x @ x / 2)
+
+    one, other = (
+        hn.Problem(dim=2, horizon=0.5 * c, diffusion=1 / c, initial=bell) for c in (1.0, unit)
+    )
     u, v = (hn.solve(p, seconds=0.1, time_degree=3) for p in (one, other))
     t, x = hn.random_points(one, 50)
     np.testing.assert_allclose(v(t * unit, x), u(t, x), rtol=1e-6)
@@ -183,7 +229,9 @@ def test_the_unit_of_time_does_not_matter(unit):
 
 def test_the_same_seed_gives_the_same_answer_and_another_seed_another():
     problem = hn.problems.get("radial-gaussian", dim=8)
-    first, again, other = (hn.solve(problem, seconds=0.1, seed=seed)(0.3, np.full(8, 0.2)) for seed in (1, 1, 2))
+    first, again, other = (
+        hn.solve(problem, seconds=0.1, seed=seed)(0.3, np.full(8, 0.2)) for seed in (1, 1, 2)
+    )
     assert first == again
     assert first != other
     assert abs(first - other) < 1e-2 * abs(first)
@@ -193,7 +241,9 @@ def test_at_a_point():
     """A Point has no volume: rows lie on the paths that leave it, and the error is judged at the horizon."""
     x = np.full(6, 0.7)
     named = hn.problems.get("radial-gaussian", dim=6)
-    problem = hn.Problem(dim=6, horizon=0.5, initial=named.initial, region=hn.Point(x), exact=named.exact)
+    problem = hn.Problem(
+        dim=6, horizon=0.5, initial=named.initial, region=hn.Point(x), exact=named.exact
+    )
     u = hn.solve(problem, seconds=25)
     exact = hn.exact_values(problem, 0.5, x)
     assert abs(u(0.5, x) - exact) < 1e-5 * abs(exact)
@@ -212,7 +262,12 @@ def test_options_of_the_growth():
         train_region=hn.Box(-3, 3),
     )
     s = u.stats
-    assert (s["design"], s["antithetic"], s["time_degree"], s["collocation"]) == ("signs", False, 1, "uniform")
+    assert (s["design"], s["antithetic"], s["time_degree"], s["collocation"]) == (
+        "signs",
+        False,
+        1,
+        "uniform",
+    )
     assert u.weights[0].shape == (16, 2)
 
 
@@ -223,9 +278,15 @@ def test_memory_too_small_for_a_first_round_is_said_before_it():
 
 def test_the_explicit_solve_with_pairs_and_time_degree():
     problem = hn.problems.get("nonseparable", dim=4)
-    options = {"features": (64, 64), "rows": (1500, 0), "directions": "orthogonal", "collocation": "paths"}
+    options = {
+        "features": (64, 64),
+        "rows": (1500, 0),
+        "directions": "orthogonal",
+        "collocation": "paths",
+    }
     plain, better = (
-        hn.measure(hn.solve(problem, **options, antithetic=a, time_degree=k), 500).l2 for a, k in ((False, 0), (True, 2))
+        hn.measure(hn.solve(problem, **options, antithetic=a, time_degree=k), 500).l2
+        for a, k in ((False, 0), (True, 2))
     )
     assert better < 0.2 * plain
 
@@ -237,7 +298,9 @@ SMOOTH = {
     "softplus": lambda x: 0.01 * jax.nn.softplus(jnp.sum(x) / 0.01),
     "gaussian": lambda x: jnp.exp(-x @ x),
     "steep": lambda x: jnp.tanh(40 * x[0]),
-    "joined, and smooth": lambda x: jax.scipy.special.logsumexp(20 * x) + jnp.where(x[0] > -50.0, jnp.exp(-x @ x), 0.0),
+    "joined, and smooth": lambda x: (
+        jax.scipy.special.logsumexp(20 * x) + jnp.where(x[0] > -50.0, jnp.exp(-x @ x), 0.0)
+    ),
 }
 ROUGH = {
     "payoff": lambda x: jnp.maximum(jnp.mean(x) - 0.1, 0.0),
@@ -263,21 +326,30 @@ def test_kinks_and_jumps_are_found_and_nothing_else(name):
 
 
 def test_kinks_of_a_source_in_time_are_found():
-    problem = hn.Problem(dim=2, horizon=1.0, initial=lambda x: x[0], source=lambda t, x: jnp.where(t > 0.5, x[0], 0.0))
+    problem = hn.Problem(
+        dim=2,
+        horizon=1.0,
+        initial=lambda x: x[0],
+        source=lambda t, x: jnp.where(t > 0.5, x[0], 0.0),
+    )
     assert set(smoothness.kinks(problem.canonical, 0, make_context())) == {"source"}
 
 
 @pytest.mark.parametrize(("dim", "seconds"), [(1, 12), (5, 40)])
 def test_a_kinked_payoff_is_solved_and_said(dim, seconds):
     problem = hn.problems.get("kinked-ridge", dim=dim)
-    with pytest.warns(hn.HeatnetsWarning, match="`initial` has kinks or jumps .* trained on mild rows"):
+    with pytest.warns(
+        hn.HeatnetsWarning, match="`initial` has kinks or jumps .* trained on mild rows"
+    ):
         u = hn.solve(problem, seconds=seconds)
     t, x = hn.random_points(problem, 1000)
     exact = hn.exact_values(problem, t, x)
     error = hn.relative_errors(u(t, x), exact).l2
     assert error < 3e-3
     assert error < u.stats["estimated_error"] < 10 * error
-    assert hn.relative_errors(np.array(jax.vmap(problem.initial)(x)), exact).l2 > 0.2  # what equation rows would return
+    assert (
+        hn.relative_errors(np.array(jax.vmap(problem.initial)(x)), exact).l2 > 0.2
+    )  # what equation rows would return
     assert u.stats["enforce"] == "mild"
     np.testing.assert_allclose(u(0.0, x), jax.vmap(problem.initial)(x), atol=1e-12)  # Σ w = 1
     assert "estimated_error" in repr(u)
@@ -285,7 +357,10 @@ def test_a_kinked_payoff_is_solved_and_said(dim, seconds):
 
 def test_kinks_are_said_where_the_user_insists():
     problem = hn.problems.get("kinked-ridge", dim=1)
-    for options in ({"features": (20, 0), "rows": (200, 0)}, {"enforce": "equation", "seconds": 0.1}):
+    for options in (
+        {"features": (20, 0), "rows": (200, 0)},
+        {"enforce": "equation", "seconds": 0.1},
+    ):
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             u = hn.solve(problem, **options)
@@ -295,8 +370,15 @@ def test_kinks_are_said_where_the_user_insists():
 
 def test_what_paths_hardly_ever_see_is_said():
     """A payoff far out of the money: practically no path from the region ends where it is not zero."""
-    for strike, message in ((1.8, "not solved: .* the same \\(0\\) at all but"), (9.0, "not solved: every sample is the same")):
-        problem = hn.Problem(dim=2, horizon=0.1, initial=lambda x, k=strike: jnp.exp(-1 / jnp.maximum(x[0] - k, 1e-9)))
+    for strike, message in (
+        (1.8, "not solved: .* the same \\(0\\) at all but"),
+        (9.0, "not solved: every sample is the same"),
+    ):
+        problem = hn.Problem(
+            dim=2,
+            horizon=0.1,
+            initial=lambda x, k=strike: jnp.exp(-1 / jnp.maximum(x[0] - k, 1e-9)),
+        )
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             hn.solve(problem, seconds=0.1)
@@ -305,14 +387,18 @@ def test_what_paths_hardly_ever_see_is_said():
 
 def test_a_kinked_source():
     """u_t = u_xx + |x|, u0 = 0, in one dimension: u(t, x) = ∫_0^t E|x + √(2s) N| ds, by quadrature."""
-    problem = hn.Problem(dim=1, horizon=0.5, initial=lambda x: 0.0, source=lambda t, x: jnp.abs(x[0]))
+    problem = hn.Problem(
+        dim=1, horizon=0.5, initial=lambda x: 0.0, source=lambda t, x: jnp.abs(x[0])
+    )
     with pytest.warns(hn.HeatnetsWarning, match="`source` has kinks"):
         u = hn.solve(problem, seconds=8)
     from scipy.stats import norm
 
     s, x = 0.5 * (np.arange(4000) + 0.5) / 4000, np.array([[0.0], [0.4], [-0.9]])
     width = np.sqrt(2 * s)
-    wanted = 0.5 * np.mean(2 * width * norm.pdf(x / width) + x * (1 - 2 * norm.cdf(-x / width)), axis=1)
+    wanted = 0.5 * np.mean(
+        2 * width * norm.pdf(x / width) + x * (1 - 2 * norm.cdf(-x / width)), axis=1
+    )
     # The estimate averages over the region, these are three points of it: a factor of three apart at most.
     assert hn.relative_errors(u(0.5, x), wanted).l2 < 3 * u.stats["estimated_error"]
     assert u.stats["estimated_error"] < 2e-2
@@ -367,14 +453,19 @@ def test_a_design_is_dropped_only_where_the_others_are_as_good_and_converge(tabl
     assert adaptive._choose(Errors(table, size), FIT, ALL) == kept
 
 
-@pytest.mark.parametrize(("closed_form", "seconds", "small"), [(False, 1e-2, True), (False, 1e-9, False), (True, 1e-2, False)])
+@pytest.mark.parametrize(
+    ("closed_form", "seconds", "small"),
+    [(False, 1e-2, True), (False, 1e-9, False), (True, 1e-2, False)],
+)
 def test_slow_derivatives_start_small(closed_form, seconds, small, monkeypatch):
     problem = hn.problems.get("product-of-cosines", dim=150, closed_form=closed_form)
     chosen, ctx, notes = growth(problem), make_context(), WarningLog()
     monkeypatch.setattr(adaptive, "_seconds", lambda dictionary, rows: seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
-        grain = adaptive._grain(problem.canonical, chosen, equation(problem.canonical, 0)[0], ctx, notes)
+        grain = adaptive._grain(
+            problem.canonical, chosen, equation(problem.canonical, 0)[0], ctx, notes
+        )
     assert (grain == adaptive._SMALL) == small
     assert any("closed form" in text for text in notes.messages) == small
 
@@ -390,13 +481,41 @@ class Sizes:
 @pytest.mark.parametrize(
     ("errors", "size", "kept"),
     [
-        ({"abc": (0.1, 0.01), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)}, 64, "ab"),  # c adds nothing, and the others converge
-        ({"abc": (0.1, 0.01), "ab": (0.1, 0.01), "ac": (0.1, 0.01), "a": (0.1, 0.01)}, 64, "a"),  # the dense design alone
-        ({"abc": (0.1, 0.01), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)}, 16, "abc"),  # too small to tell
-        ({"abc": (0.1, 0.007), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)}, 64, "abc"),  # all together are better
-        ({"abc": (0.1, 0.08), "ab": (0.1, 0.08), "ac": (1, 1), "a": (1, 1)}, 64, "abc"),  # nothing converges
-        ({"abc": (0.1, 0.01), "ab": (1, 0.01), "ac": (1, 1), "a": (1, 1)}, 64, "abc"),  # as good at one size only
-        ({"abc": (0.1, 0.0), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)}, 64, "abc"),  # no error to compare
+        (
+            {"abc": (0.1, 0.01), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)},
+            64,
+            "ab",
+        ),  # c adds nothing, and the others converge
+        (
+            {"abc": (0.1, 0.01), "ab": (0.1, 0.01), "ac": (0.1, 0.01), "a": (0.1, 0.01)},
+            64,
+            "a",
+        ),  # the dense design alone
+        (
+            {"abc": (0.1, 0.01), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)},
+            16,
+            "abc",
+        ),  # too small to tell
+        (
+            {"abc": (0.1, 0.007), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)},
+            64,
+            "abc",
+        ),  # all together are better
+        (
+            {"abc": (0.1, 0.08), "ab": (0.1, 0.08), "ac": (1, 1), "a": (1, 1)},
+            64,
+            "abc",
+        ),  # nothing converges
+        (
+            {"abc": (0.1, 0.01), "ab": (1, 0.01), "ac": (1, 1), "a": (1, 1)},
+            64,
+            "abc",
+        ),  # as good at one size only
+        (
+            {"abc": (0.1, 0.0), "ab": (0.1, 0.01), "ac": (1, 1), "a": (1, 1)},
+            64,
+            "abc",
+        ),  # no error to compare
     ],
 )
 def test_a_design_is_dropped_only_where_the_others_do_without_it(monkeypatch, errors, size, kept):

@@ -21,7 +21,11 @@ def scanned(x):
 
 
 def looped(x):
-    return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * jnp.sin(x[0]) + x[-1] ** 2), (0, jnp.ones(())))[1]
+    return jax.lax.while_loop(
+        lambda c: c[0] < 3,
+        lambda c: (c[0] + 1, c[1] * jnp.sin(x[0]) + x[-1] ** 2),
+        (0, jnp.ones(())),
+    )[1]
 
 
 def quadratic(x):
@@ -54,7 +58,9 @@ def test_chosen_rung_matches_the_hessian(name, dim):
     x = np.random.default_rng(dim).standard_normal(dim)
     chosen, _ = choose("initial", Function(FUNCTIONS[name]), (x,))
     wanted = brute_force(FUNCTIONS[name], x)
-    np.testing.assert_allclose(jax.jit(chosen.laplacian)(jnp.asarray(x)), wanted, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(
+        jax.jit(chosen.laplacian)(jnp.asarray(x)), wanted, rtol=1e-11, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("rung", RUNGS[1:])
@@ -72,12 +78,18 @@ def test_every_rung_matches_the_hessian(name, rung):
 def test_the_ladder_goes_down_only_where_it_must():
     x = np.ones(40)
     assert (
-        choose("initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))), (x,))[0].rung
+        choose(
+            "initial",
+            Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))),
+            (x,),
+        )[0].rung
         == "closed form"
     )
     assert choose("initial", Function(FUNCTIONS["sines"]), (x,))[0].rung == "folx sparse"
     assert choose("initial", Function(FUNCTIONS["radial"]), (x,))[0].rung == "folx sparse"
-    assert choose("initial", Function(FUNCTIONS["sines"]), (x[:3],))[0].rung == "folx sparse"  # folx wants threshold < d
+    assert (
+        choose("initial", Function(FUNCTIONS["sines"]), (x[:3],))[0].rung == "folx sparse"
+    )  # folx wants threshold < d
     down, reasons = choose("initial", Function(scanned), (x,))
     assert down.rung == "second-order JVPs"
     assert len(reasons) == 2
@@ -91,14 +103,23 @@ def test_folx_stays_silent(capfd, caplog):
     assert not caplog.records
 
 
-@pytest.mark.parametrize("dim", [3, 5000])  # the check sums all second derivatives, or samples directions
+@pytest.mark.parametrize(
+    "dim", [3, 5000]
+)  # the check sums all second derivatives, or samples directions
 def test_a_wrong_laplacian_is_refused(dim):
-    with pytest.raises(hn.InputError, match=r"`initial`'s laplacian must be the Laplacian.*second derivatives sum to"):
+    with pytest.raises(
+        hn.InputError,
+        match=r"`initial`'s laplacian must be the Laplacian.*second derivatives sum to",
+    ):
         choose(
-            "initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -2 * jnp.sum(jnp.sin(2 * x))), (np.linspace(0, 1, dim),)
+            "initial",
+            Function(FUNCTIONS["sines"], laplacian=lambda x: -2 * jnp.sum(jnp.sin(2 * x))),
+            (np.linspace(0, 1, dim),),
         )
     chosen, _ = choose(
-        "initial", Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))), (np.linspace(0, 1, dim),)
+        "initial",
+        Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))),
+        (np.linspace(0, 1, dim),),
     )
     assert chosen.rung == "closed form"
 
@@ -107,7 +128,9 @@ def test_a_wrong_laplacian_is_refused(dim):
 def test_a_wrong_laplacian_of_small_data_is_refused(size):
     with pytest.raises(hn.InputError, match="second derivatives sum to"):
         choose(
-            "initial", Function(lambda x: size * jnp.prod(jnp.sin(3 * x)), laplacian=lambda x: 0.0 * x[0]), (np.full(60, 0.9),)
+            "initial",
+            Function(lambda x: size * jnp.prod(jnp.sin(3 * x)), laplacian=lambda x: 0.0 * x[0]),
+            (np.full(60, 0.9),),
         )
 
 
@@ -117,10 +140,14 @@ def test_time_is_held_in_the_laplacian_and_moves_in_along():
     np.testing.assert_allclose(f.laplacian(t, x), t**3 * 12 * jnp.sum(x**2), rtol=1e-14)
     value, change = f.along((t, x), (jnp.asarray(2.0), v))
     np.testing.assert_allclose(value, t**3 * jnp.sum(x**4), rtol=1e-14)
-    np.testing.assert_allclose(change, 2 * 3 * t**2 * jnp.sum(x**4) + t**3 * 4 * jnp.sum(x**3 * v), rtol=1e-14)
+    np.testing.assert_allclose(
+        change, 2 * 3 * t**2 * jnp.sum(x**4) + t**3 * 4 * jnp.sum(x**3 * v), rtol=1e-14
+    )
 
 
 def test_gradient_without_reverse_mode():
     x = jnp.asarray([0.3, -0.2, 0.5])
     np.testing.assert_allclose(gradient(looped, x), jax.jacfwd(looped)(x))
-    np.testing.assert_allclose(gradient(FUNCTIONS["radial"], x), -2 * x / 3 * jnp.exp(-x @ x / 3), rtol=1e-14)
+    np.testing.assert_allclose(
+        gradient(FUNCTIONS["radial"], x), -2 * x / 3 * jnp.exp(-x @ x / 3), rtol=1e-14
+    )

@@ -37,7 +37,9 @@ def test_moments(name):
     rows = np.column_stack([(u - 0.5) * np.sqrt(12), z])
     noise = 5 / np.sqrt(n)
     np.testing.assert_allclose(rows.mean(axis=0), 0, atol=noise)
-    np.testing.assert_allclose(rows.T @ rows / n, np.eye(5), atol=noise * np.sqrt(2))  # the fraction is not tied to a direction
+    np.testing.assert_allclose(
+        rows.T @ rows / n, np.eye(5), atol=noise * np.sqrt(2)
+    )  # the fraction is not tied to a direction
     np.testing.assert_allclose((z**4).mean(axis=0), 3, atol=noise * np.sqrt(96))
 
 
@@ -63,7 +65,9 @@ def test_complete_hadamard_blocks_are_isotropic(dim):
     length = 1 << max(dim - 1, 0).bit_length()
     _, z = HadamardSigns(one_radius=True).draw(3 * length, 0, dim, 4, "blocks")
     for block in np.split(z, 3):
-        np.testing.assert_allclose(block.T @ block, length * block[0, 0] ** 2 * np.eye(dim), atol=1e-12 * length)
+        np.testing.assert_allclose(
+            block.T @ block, length * block[0, 0] ** 2 * np.eye(dim), atol=1e-12 * length
+        )
     radii = [block[0, 0] ** 2 for block in np.split(z, 3)]
     assert len(set(radii)) == 3
     _, inside = HadamardSigns(one_radius=False).draw(length, 0, dim, 4, "blocks")
@@ -83,17 +87,23 @@ def test_orthogonal_blocks_are_orthogonal_with_gaussian_lengths(dim):
 
 def test_paths_cover_the_region_and_what_leads_there():
     """In 500 dimensions: not one shell, both ends of time, the region itself and the paths."""
-    t, x = paths(hn.Box(1.0, 3.0), 2.0, 4000, 500, np.random.default_rng(0), ExactPaths(Isotropic(0.5)))
+    t, x = paths(
+        hn.Box(1.0, 3.0), 2.0, 4000, 500, np.random.default_rng(0), ExactPaths(Isotropic(0.5))
+    )
     assert t.shape == (4000,)
     assert x.shape == (4000, 500)
     assert np.all((t > 0) & (t <= 2))
-    radius = np.linalg.norm(x - 2, axis=1) / np.sqrt(500 / 3)  # points of the box lie on the shell 1
+    radius = np.linalg.norm(x - 2, axis=1) / np.sqrt(
+        500 / 3
+    )  # points of the box lie on the shell 1
     for low in (0.1, 0.3, 0.5, 0.7, 1.1, 1.5):
         assert np.mean((radius > low) & (radius < low + 0.2)) > 0.01
     assert np.mean(np.all(np.abs(x - 2) <= 1, axis=1)) > 0.4
     assert np.mean(t < 1e-3) > 0.02
     assert np.mean(t > 2 - 1e-3) > 0.03
-    t, x = paths(hn.Point(np.zeros(3)), 1.0, 1000, 3, np.random.default_rng(0), ExactPaths(Isotropic(0.5)))
+    t, x = paths(
+        hn.Point(np.zeros(3)), 1.0, 1000, 3, np.random.default_rng(0), ExactPaths(Isotropic(0.5))
+    )
     assert len(np.unique(x[:, 0])) == 1000
     assert np.mean(np.linalg.norm(x, axis=1) < 0.05) > 0.05
 
@@ -114,7 +124,9 @@ def test_sobol_integrates_better_than_independent_draws():
         _, z = design(name).draw(1024, 0, 3, seed, "integral")
         return np.mean(np.cos(z).prod(axis=1)) - np.exp(-1.5)
 
-    sobol, independent = (np.linalg.norm([error(name, seed) for seed in range(20)]) for name in ("sobol", "gaussian"))
+    sobol, independent = (
+        np.linalg.norm([error(name, seed) for seed in range(20)]) for name in ("sobol", "gaussian")
+    )
     assert sobol < 0.2 * independent
 
 
@@ -125,7 +137,8 @@ def test_sobol_ends_somewhere():
 
 def test_unknown_designs_are_refused():
     with pytest.raises(
-        hn.InputError, match="`directions` must be one of 'gaussian', 'sobol', 'signs', 'hadamard', 'orthogonal'; got 'halton'"
+        hn.InputError,
+        match="`directions` must be one of 'gaussian', 'sobol', 'signs', 'hadamard', 'orthogonal'; got 'halton'",
     ):
         design("halton")
 
@@ -157,7 +170,9 @@ def test_the_papers_grid():
 
 @pytest.mark.parametrize(("region", "dim"), [(hn.Normal(), 1), (hn.Box(0.0, 1.0), 5)])
 def test_a_grid_needs_a_small_box(region, dim):
-    with pytest.raises(hn.InputError, match='`collocation="grid"` needs a Box in at most 3 dimensions'):
+    with pytest.raises(
+        hn.InputError, match='`collocation="grid"` needs a Box in at most 3 dimensions'
+    ):
         grid(region, 1.0, 100, dim, np.random.default_rng(0))
 
 

@@ -25,7 +25,10 @@ README = (ROOT / "README.md").read_text()
 def fenced(text):
     """The blocks of a page, in order, as (language, content); those inside lists are indented."""
     found = re.findall(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```", text, flags=re.MULTILINE | re.DOTALL)
-    return [(language, re.sub(rf"^{indent}", "", code, flags=re.MULTILINE)) for indent, language, code in found]
+    return [
+        (language, re.sub(rf"^{indent}", "", code, flags=re.MULTILINE))
+        for indent, language, code in found
+    ]
 
 
 def test_the_first_shell_block_holds_two_commands():
@@ -37,7 +40,9 @@ def test_the_first_shell_block_holds_two_commands():
 
 
 @pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
-@pytest.mark.parametrize("page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda p: p.stem
+)
 def test_the_code_of_a_page_prints_what_it_says(page, tmp_path, monkeypatch, same_output):
     """A page's blocks run one after the other in one namespace; a block of text right after one is its output."""
     monkeypatch.chdir(tmp_path)
@@ -72,13 +77,17 @@ def test_links_lead_somewhere():
 
 
 SOURCE = ROOT / "src" / "heatnets"
-EXAMPLES = [path.relative_to(SOURCE) for path in sorted(SOURCE.rglob("*.py")) if ">>> " in path.read_text()]
+EXAMPLES = [
+    path.relative_to(SOURCE) for path in sorted(SOURCE.rglob("*.py")) if ">>> " in path.read_text()
+]
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=str)
 def test_docstring_examples(path):
     parts = path.with_suffix("").parts
-    result = doctest.testmod(importlib.import_module(".".join(("heatnets", *parts)).removesuffix(".__init__")))
+    result = doctest.testmod(
+        importlib.import_module(".".join(("heatnets", *parts)).removesuffix(".__init__"))
+    )
     assert result.attempted > 0
     assert result.failed == 0
 
@@ -110,18 +119,51 @@ class EvaluationPoints(html.parser.HTMLParser):
 
 
 def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
-    missing = [name for name in ("mkdocs", "material", "mkdocstrings") if importlib.util.find_spec(name) is None]
+    missing = [
+        name
+        for name in ("mkdocs", "material", "mkdocstrings")
+        if importlib.util.find_spec(name) is None
+    ]
     if missing:
-        pytest.skip(f"the site is built with {', '.join(missing)}, not installed here: pip install -e '.[docs]'")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+        pytest.skip(
+            f"the site is built with {', '.join(missing)}, not installed here: pip install -e '.[docs]'"
+        )
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path),
+    ]
     run = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, check=False
+        command,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    pages = {path: EvaluationPoints(path.read_text()) for path in tmp_path.rglob("*.html") if path.name != "404.html"}
-    assert {"index.html", "start.html", "api.html", "faq.html", "gallery.html", "contributing.html"} <= {p.name for p in pages}
+    pages = {
+        path: EvaluationPoints(path.read_text())
+        for path in tmp_path.rglob("*.html")
+        if path.name != "404.html"
+    }
+    assert {
+        "index.html",
+        "start.html",
+        "api.html",
+        "faq.html",
+        "gallery.html",
+        "contributing.html",
+    } <= {p.name for p in pages}
     for path, page in pages.items():
-        assert not [url for url in page.loads if re.match(r"(https?:)?//", url)], f"{path.name} loads from the network"
+        assert not [url for url in page.loads if re.match(r"(https?:)?//", url)], (
+            f"{path.name} loads from the network"
+        )
         for link in [*page.links, *page.loads]:
             if re.match(r"[a-z]+:|//", link):
                 continue
@@ -132,4 +174,6 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
             if anchor and there in pages and not anchor.startswith("__"):
                 assert anchor in pages[there].anchors, f"{path.name} links to {link}"
     known = pages[tmp_path / "api.html"].anchors
-    assert not [name for name in hn.__all__ if name != "__version__" and f"heatnets.{name}" not in known]
+    assert not [
+        name for name in hn.__all__ if name != "__version__" and f"heatnets.{name}" not in known
+    ]

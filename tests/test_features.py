@@ -48,16 +48,30 @@ def whole_residual(feature, data, t, x):
 @pytest.mark.parametrize("name", ["importance", "antithetic", "gaussian"])
 def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
     """Kernels are placed where they are felt: y small, lags of order one, x near z. Every number compared is of order one."""
-    near = hn.Density(lambda rng, n: 0.5 * rng.standard_normal((n, dim)), lambda y: np.full(len(y), np.pi ** (-dim / 2)))
+    near = hn.Density(
+        lambda rng, n: 0.5 * rng.standard_normal((n, dim)),
+        lambda y: np.full(len(y), np.pi ** (-dim / 2)),
+    )
     lag_z = hn.Density(
-        lambda rng, n: np.column_stack([rng.uniform(0.1, 0.4, n), 0.3 * rng.standard_normal((n, dim))]),
+        lambda rng, n: np.column_stack(
+            [rng.uniform(0.1, 0.4, n), 0.3 * rng.standard_normal((n, dim))]
+        ),
         lambda rows: (4 * np.pi * D * rows[:, 0]) ** (-dim / 2),
     )
-    kind = GaussianFamily(initial_density=near, source_density=lag_z) if name == "gaussian" else ImportanceFamily()
+    kind = (
+        GaussianFamily(initial_density=near, source_density=lag_z)
+        if name == "gaussian"
+        else ImportanceFamily()
+    )
     data, _ = equation(problem(dim), 0)
     rng = np.random.default_rng(1)
-    whole, claimed = eqx.filter_jit(whole_residual), eqx.filter_jit(lambda feature, *args: feature.residual(*args))
-    for block in kind.draw(problem(dim), (4, 4), design("gaussian"), 3, antithetic=name == "antithetic"):
+    whole, claimed = (
+        eqx.filter_jit(whole_residual),
+        eqx.filter_jit(lambda feature, *args: feature.residual(*args)),
+    )
+    for block in kind.draw(
+        problem(dim), (4, 4), design("gaussian"), 3, antithetic=name == "antithetic"
+    ):
         for j in range(4):
             t, x = jnp.asarray(rng.uniform(0.5, 0.8)), jnp.asarray(0.3 * rng.standard_normal(dim))
             feature = one(block, j)
@@ -69,10 +83,18 @@ def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
 def test_pairs_are_means_of_opposite_features():
     p, t, x = problem(4), jnp.asarray(0.3), jnp.asarray([0.1, -0.4, 0.9, 0.2])
     data, _ = equation(p, 0)
-    single, pairs = (ImportanceFamily().draw(p, (3, 3), design("gaussian"), 0, antithetic) for antithetic in (False, True))
+    single, pairs = (
+        ImportanceFamily().draw(p, (3, 3), design("gaussian"), 0, antithetic)
+        for antithetic in (False, True)
+    )
     for block, pair in zip(single, pairs, strict=True):
         opposite = eqx.tree_at(lambda f: f.direction, block, -block.direction)
-        wanted = [0.5 * (a + b) for a, b in zip(one(block, 1).both(data, t, x), one(opposite, 1).both(data, t, x), strict=True)]
+        wanted = [
+            0.5 * (a + b)
+            for a, b in zip(
+                one(block, 1).both(data, t, x), one(opposite, 1).both(data, t, x), strict=True
+            )
+        ]
         np.testing.assert_allclose(one(pair, 1).both(data, t, x), wanted, rtol=1e-13)
         np.testing.assert_array_equal(pair.start, block.start)
 
@@ -81,7 +103,10 @@ def test_pairs_have_no_singularity_at_the_start():
     """∂_t of one feature grows like t^{-1/2}; of a pair it tends to ηᵀ D²u0 η D."""
     p, x = problem(4), jnp.asarray([0.1, -0.4, 0.9, 0.2])
     data, _ = equation(p, 0)
-    single, pair = (one(ImportanceFamily().draw(p, (2, 0), design("gaussian"), 0, anti)[0], 1) for anti in (False, True))
+    single, pair = (
+        one(ImportanceFamily().draw(p, (2, 0), design("gaussian"), 0, anti)[0], 1)
+        for anti in (False, True)
+    )
     eta, hessian = single.direction / jnp.sqrt(D), jax.hessian(u0)(x)
     limit = D * (eta @ hessian @ eta - jnp.trace(hessian))
     np.testing.assert_allclose(pair.residual(data, jnp.asarray(1e-8), x), limit, rtol=1e-6)
@@ -113,24 +138,40 @@ def test_columns_of_weights_that_vary_in_time(degree):
         for j, feature in enumerate(features):
             t, x = jnp.asarray(points[0][1]), jnp.asarray(points[1][1])
             column = k * len(features) + j
-            np.testing.assert_allclose(rows[1, column], whole_residual(Raised(feature), data, t, x), rtol=1e-9)
-            np.testing.assert_allclose(values[1, column], (t / 2.0) ** k * feature.value(data, t, x), rtol=1e-12)
+            np.testing.assert_allclose(
+                rows[1, column], whole_residual(Raised(feature), data, t, x), rtol=1e-9
+            )
+            np.testing.assert_allclose(
+                values[1, column], (t / 2.0) ** k * feature.value(data, t, x), rtol=1e-12
+            )
 
 
 def test_importance_features_are_the_papers():
     p, t, x = problem(4), jnp.asarray(0.3), jnp.asarray([0.1, -0.4, 0.9, 0.2])
     data, _ = equation(p, 0)
     initial, source = ImportanceFamily().draw(p, (3, 3), design("gaussian"), 0)
-    eta, xi, r = initial.direction[1] / jnp.sqrt(D), source.direction[1] / jnp.sqrt(D), source.fraction[1]
-    np.testing.assert_allclose(one(initial, 1).value(data, t, x), u0(x + jnp.sqrt(2 * D * t) * eta), rtol=1e-14)
-    np.testing.assert_allclose(one(source, 1).value(data, t, x), t * F(r * t, x + jnp.sqrt(2 * D * (1 - r) * t) * xi), rtol=1e-14)
+    eta, xi, r = (
+        initial.direction[1] / jnp.sqrt(D),
+        source.direction[1] / jnp.sqrt(D),
+        source.fraction[1],
+    )
+    np.testing.assert_allclose(
+        one(initial, 1).value(data, t, x), u0(x + jnp.sqrt(2 * D * t) * eta), rtol=1e-14
+    )
+    np.testing.assert_allclose(
+        one(source, 1).value(data, t, x),
+        t * F(r * t, x + jnp.sqrt(2 * D * (1 - r) * t) * xi),
+        rtol=1e-14,
+    )
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 5])
 def test_kernel_features_are_the_papers(dim):
     p, A, cut = problem(dim), 4.0, 1e-2
     data, _ = equation(p, 0)
-    initial, source = GaussianFamily(half_width=A, shortest_lag=cut).draw(p, (5, 200), design("gaussian"), 0)
+    initial, source = GaussianFamily(half_width=A, shortest_lag=cut).draw(
+        p, (5, 200), design("gaussian"), 0
+    )
     unit, _ = design("gaussian").draw(5, dim, 0, 0, "initial features")
     y = A * (2 * unit[2] - 1)
     t, x = jnp.asarray(0.6), jnp.linspace(-0.5, 0.5, dim)
@@ -163,7 +204,9 @@ def test_start_is_the_factor_of_u0_at_time_zero(name):
     for block in family(name).draw(p, (4, 4), design("gaussian"), 0):
         for j in range(4):
             feature = one(block, j)
-            np.testing.assert_allclose(feature.value(data, jnp.zeros(()), x), feature.start * u0(x), rtol=1e-14)
+            np.testing.assert_allclose(
+                feature.value(data, jnp.zeros(()), x), feature.start * u0(x), rtol=1e-14
+            )
 
 
 def test_the_kernel_drawn_by_its_own_density_is_importance_sampling():
@@ -171,17 +214,28 @@ def test_the_kernel_drawn_by_its_own_density_is_importance_sampling():
     p = problem(3)
     data, _ = equation(p, 0)
     bell = hn.Density(
-        draw=lambda rng, n: rng.standard_normal((n, 3)) / np.sqrt(2), pdf=lambda y: np.pi**-1.5 * np.exp(-np.sum(y**2, axis=1))
+        draw=lambda rng, n: rng.standard_normal((n, 3)) / np.sqrt(2),
+        pdf=lambda y: np.pi**-1.5 * np.exp(-np.sum(y**2, axis=1)),
     )
     block = GaussianFamily(initial_density=bell).draw(p, (5, 0), design("gaussian"), 0)[0]
     t, x = jnp.asarray(0.4), jnp.asarray([0.2, 0.1, -0.3])
     for j in range(5):
-        np.testing.assert_allclose(one(block, j).value(data, t, x), u0(x + jnp.sqrt(2 * t) * block.direction[j]), rtol=1e-12)
+        np.testing.assert_allclose(
+            one(block, j).value(data, t, x),
+            u0(x + jnp.sqrt(2 * t) * block.direction[j]),
+            rtol=1e-12,
+        )
 
 
 def test_source_features_under_any_density_average_to_the_same_integral():
     """Means over draws agree with ∫∫ G F within sampling error, for the uniform draws, for a density of (lag, z), and for r."""
-    p = hn.Problem(dim=1, horizon=0.8, initial=lambda x: 0.0, source=lambda t, x: (1 + t) * jnp.sin(x[0]), diffusion=1.0)
+    p = hn.Problem(
+        dim=1,
+        horizon=0.8,
+        initial=lambda x: 0.0,
+        source=lambda t, x: (1 + t) * jnp.sin(x[0]),
+        diffusion=1.0,
+    )
     data, _ = equation(p.canonical, 0)
     t, x, n = 0.8, jnp.asarray([0.6]), 20000
     exact = t * np.sin(0.6)  # u = t sin x solves u_t = u_xx + (1 + t) sin x
@@ -194,21 +248,32 @@ def test_source_features_under_any_density_average_to_the_same_integral():
         from scipy.stats import t as t_half_width
 
         lag, z = rows.T
-        return 0.5 / np.sqrt(0.8 * lag) * t_half_width.pdf((z - 0.6) / np.sqrt(2 * lag), 5) / np.sqrt(2 * lag)
+        return (
+            0.5
+            / np.sqrt(0.8 * lag)
+            * t_half_width.pdf((z - 0.6) / np.sqrt(2 * lag), 5)
+            / np.sqrt(2 * lag)
+        )
 
     squares = hn.Density(
-        lambda rng, n: rng.random((n, 1)) ** 2 * 0.999 + 0.0005, lambda r: 0.5 / np.sqrt((r[:, 0] - 0.0005) * 0.999)
+        lambda rng, n: rng.random((n, 1)) ** 2 * 0.999 + 0.0005,
+        lambda r: 0.5 / np.sqrt((r[:, 0] - 0.0005) * 0.999),
     )
     uniform = GaussianFamily(half_width=8.0)
     cases = [
         (GaussianFamily(source_density=hn.Density(lag_z, pdf)), 1.0),
         (ImportanceFamily(fraction_density=squares), 1.0),
         (ImportanceFamily(), 1.0),
-        (uniform, float(LagTransform(1, 0.8, 0.0).length) * 16.0),  # the paper leaves μ(𝒟)(2A)^d to the weights
+        (
+            uniform,
+            float(LagTransform(1, 0.8, 0.0).length) * 16.0,
+        ),  # the paper leaves μ(𝒟)(2A)^d to the weights
     ]
     for fam, volume in cases:
         block = fam.draw(p.canonical, (0, n), design("gaussian"), 1)[1]
-        values = volume * np.asarray(jax.jit(jax.vmap(lambda f: f.value(data, jnp.asarray(t), x)))(block))
+        values = volume * np.asarray(
+            jax.jit(jax.vmap(lambda f: f.value(data, jnp.asarray(t), x)))(block)
+        )
         error = values.std() / np.sqrt(n)
         assert abs(values.mean() - exact) < 4 * error, fam
         assert error < 0.1 * exact, fam
@@ -217,10 +282,14 @@ def test_source_features_under_any_density_average_to_the_same_integral():
 def test_bad_densities_are_refused():
     p = problem(2)
     shape = hn.Density(lambda rng, n: rng.random((n, 5)), lambda y: np.ones(len(y)))
-    with pytest.raises(hn.InputError, match=r"`Density.draw` must return finite points of shape \(4, 2\)"):
+    with pytest.raises(
+        hn.InputError, match=r"`Density.draw` must return finite points of shape \(4, 2\)"
+    ):
         GaussianFamily(initial_density=shape).draw(p, (4, 4), design(None), 0)
     zero = hn.Density(lambda rng, n: rng.random((n, 2)), lambda y: np.zeros(len(y)))
-    with pytest.raises(hn.InputError, match=r"`Density.pdf` must return 4 finite numbers > 0.*4 not > 0"):
+    with pytest.raises(
+        hn.InputError, match=r"`Density.pdf` must return 4 finite numbers > 0.*4 not > 0"
+    ):
         GaussianFamily(initial_density=zero).draw(p, (4, 4), design(None), 0)
     late = hn.Density(lambda rng, n: 1 + rng.random((n, 3)), lambda y: np.ones(len(y)))
     with pytest.raises(hn.InputError, match=r"lags in \(0, horizon\]"):
@@ -239,9 +308,18 @@ def test_kernels_that_all_underflow_are_refused():
 
 def test_a_feature_that_is_off_hides_no_nan():
     """F singular at t = 0: value, gradient and residual of a kernel before its lag are zero, not NaN."""
-    singular = hn.Problem(dim=1, horizon=0.8, initial=lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.cos(x[0]) / jnp.sqrt(t))
+    singular = hn.Problem(
+        dim=1,
+        horizon=0.8,
+        initial=lambda x: jnp.cos(x[0]),
+        source=lambda t, x: jnp.cos(x[0]) / jnp.sqrt(t),
+    )
     data, _ = equation(singular.canonical, 0)
-    feature, t, x = KernelSource(jnp.zeros(1), jnp.asarray(0.5), jnp.zeros(())), jnp.asarray(0.3), jnp.zeros(1)
+    feature, t, x = (
+        KernelSource(jnp.zeros(1), jnp.asarray(0.5), jnp.zeros(())),
+        jnp.asarray(0.3),
+        jnp.zeros(1),
+    )
     assert feature.value(data, t, x) == 0
     assert feature.residual(data, t, x) == 0
     assert jax.grad(lambda y: feature.value(data, t, y))(x) == 0

@@ -31,7 +31,17 @@ NONE = dict.fromkeys(
 
 
 def growth(problem, **options):
-    return settings(problem, **{**NONE, "seed": 0, "family": "importance", "ridge": 0.0, "initial_rows": "exact", **options})
+    return settings(
+        problem,
+        **{
+            **NONE,
+            "seed": 0,
+            "family": "importance",
+            "ridge": 0.0,
+            "initial_rows": "exact",
+            **options,
+        },
+    )
 
 
 def bell(x):
@@ -46,10 +56,14 @@ def waves_exact(t, x, diffusion, rate=0.0):
     """u for u0 = `bell`, F = `waves`, drift -rate x: E exp(i X Y) of independent normals in closed form, the time integral by Gauss's rule."""
 
     def law(lag):
-        return np.exp(-rate * lag), diffusion * (2 * lag if rate == 0 else (1 - np.exp(-2 * rate * lag)) / rate)
+        return np.exp(-rate * lag), diffusion * (
+            2 * lag if rate == 0 else (1 - np.exp(-2 * rate * lag)) / rate
+        )
 
     decay, variance = law(t)
-    start = (1 + variance / 5) ** (-x.shape[1] / 2) * np.exp(-(decay**2) * np.sum(x**2, axis=1) / (10 + 2 * variance))
+    start = (1 + variance / 5) ** (-x.shape[1] / 2) * np.exp(
+        -(decay**2) * np.sum(x**2, axis=1) / (10 + 2 * variance)
+    )
     nodes, weights = np.polynomial.legendre.leggauss(100)
     lag = 0.5 * t[:, None] * (1 + nodes)
     decay, variance = law(lag)
@@ -68,7 +82,9 @@ def overfitted():
     """A dictionary for waves in the plane, and a fit that cancels to many digits where its rows are, and not elsewhere."""
     problem = hn.Problem(dim=2, horizon=2.0, initial=bell, source=waves, diffusion=0.5)
     data = equation(problem.canonical, 0)[0]
-    dictionary = adaptive.Dictionary(problem.canonical, growth(problem), data, make_context(), adaptive.BlockSizes())
+    dictionary = adaptive.Dictionary(
+        problem.canonical, growth(problem), data, make_context(), adaptive.BlockSizes()
+    )
     names = [d.name for d in dictionary.designs]
     for k in range(2):
         dictionary.grow(names, f"round {k}")
@@ -97,7 +113,9 @@ def test_heavy_tails_of_residuals_are_noticed():
     """The residual form alone is too small by more than ten: a few residuals carry it, and the error is what they leave possible."""
     dictionary = overfitted()
     fit = dictionary.solve(np.arange(len(dictionary.kind)), 3, 1e-14)
-    verdict = check_of(dictionary).verdict(np.asarray(fit.solved.weights), np.arange(fit.features), 3, dictionary.rows)
+    verdict = check_of(dictionary).verdict(
+        np.asarray(fit.solved.weights), np.arange(fit.features), 3, dictionary.rows
+    )
     true = true_error(dictionary, fit)
     assert verdict.facts["residual_form"] < true / 10
     assert any("carries the estimate" in words for words in verdict.doubts)
@@ -119,28 +137,41 @@ def test_monte_carlo_values_contradict_a_residual_that_is_blind():
     """The residual of max(x, 0) is zero and says nothing: u0 itself is taken for the solution, wrong by a third."""
     problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0))
     dictionary = adaptive.Dictionary(
-        problem.canonical, growth(problem), equation(problem.canonical, 0)[0], make_context(), adaptive.BlockSizes()
+        problem.canonical,
+        growth(problem),
+        equation(problem.canonical, 0)[0],
+        make_context(),
+        adaptive.BlockSizes(),
     )
     dictionary.grow([dictionary.designs[0].name], "round 0")
     check = check_of(dictionary)
     weights = np.full(16, 1 / 16)
     before = check.verdict(weights, np.arange(16), 0)
     worst = 0.0 * weights
-    worst[np.argmin(np.abs(np.asarray(dictionary.rows.blocks[0].one.direction[:, 0])))] = 1.0  # hardly moved: nearly u0
+    worst[np.argmin(np.abs(np.asarray(dictionary.rows.blocks[0].one.direction[:, 0])))] = (
+        1.0  # hardly moved: nearly u0
+    )
     verdict = check.verdict(worst, np.arange(16), 0)
     assert verdict.facts["residual_form"] < 0.03  # and the smaller, the less the feature is moved
     assert verdict.error > 0.1
     assert any("Monte Carlo" in words for words in verdict.doubts)
-    assert before.facts["monte_carlo"] < verdict.facts["monte_carlo"] / 3  # the plain average over the draws is nearer
+    assert (
+        before.facts["monte_carlo"] < verdict.facts["monte_carlo"] / 3
+    )  # the plain average over the draws is nearer
 
 
 def test_values_beyond_the_maximum_principle_are_noticed():
     """Three times the solution has three times the bound; a fit that obeys it is not accused."""
     dictionary = overfitted()
-    fit, columns = dictionary.solve(np.arange(len(dictionary.kind)), 0), np.arange(len(dictionary.kind))
+    fit, columns = (
+        dictionary.solve(np.arange(len(dictionary.kind)), 0),
+        np.arange(len(dictionary.kind)),
+    )
     check, weights = check_of(dictionary), np.asarray(fit.solved.weights)
     fine = check.verdict(weights, columns, 0, dictionary.rows)
-    assert fine.facts["maximum_principle"] <= 1.05  # u reaches its largest value at t = 0, and rounding
+    assert (
+        fine.facts["maximum_principle"] <= 1.05
+    )  # u reaches its largest value at t = 0, and rounding
     wrong = check.verdict(4 * weights, columns, 0, dictionary.rows)
     assert wrong.facts["maximum_principle"] == pytest.approx(4 * fine.facts["maximum_principle"])
     assert any("maximum principle" in words for words in wrong.doubts)
@@ -153,11 +184,17 @@ def test_values_beyond_the_maximum_principle_are_noticed():
 def test_terms_that_cancel_are_noticed():
     """Enormous weights that hardly change the fit: nothing but rounding is left to believe."""
     dictionary = overfitted()
-    fit, columns = dictionary.solve(np.arange(len(dictionary.kind)), 0), np.arange(len(dictionary.kind))
+    fit, columns = (
+        dictionary.solve(np.arange(len(dictionary.kind)), 0),
+        np.arange(len(dictionary.kind)),
+    )
     weights = np.asarray(fit.solved.weights)
     invisible = np.linalg.svd(dictionary.rows.values[:, columns])[2][-1]
     check = check_of(dictionary)
-    fine, wrong = (check.verdict(weights + size * invisible, columns, 0, dictionary.rows) for size in (0.0, 1e13))
+    fine, wrong = (
+        check.verdict(weights + size * invisible, columns, 0, dictionary.rows)
+        for size in (0.0, 1e13)
+    )
     assert wrong.facts["amplification"] > 1e10
     assert any("cancel" in words for words in wrong.doubts)
     assert not any("cancel" in words for words in fine.doubts)
@@ -166,12 +203,20 @@ def test_terms_that_cancel_are_noticed():
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_reference_values_know_the_difference(rate):
     """Held against the exact solution they see nothing; held against a solution that is off by a tenth they see a tenth."""
-    process = {"process": hn.OrnsteinUhlenbeck(rate=rate, diffusion=0.5)} if rate else {"diffusion": 0.5}
+    process = (
+        {"process": hn.OrnsteinUhlenbeck(rate=rate, diffusion=0.5)} if rate else {"diffusion": 0.5}
+    )
     problem = hn.Problem(dim=5, horizon=2.0, initial=bell, source=waves, **process)
     plain, held = problem.canonical, 0
     for seed in range(20):
-        found = ReferenceValues.over_region(plain, equation(plain, 0)[0], seed, "test", make_context(), points=64)
-        t, x = problem.transform.from_canonical(*found.points) if problem.transform.changes else found.points
+        found = ReferenceValues.over_region(
+            plain, equation(plain, 0)[0], seed, "test", make_context(), points=64
+        )
+        t, x = (
+            problem.transform.from_canonical(*found.points)
+            if problem.transform.changes
+            else found.points
+        )
         exact = waves_exact(t, x, 0.5, rate)
         right, wrong = found.compare(exact, 0.95), found.compare(1.1 * exact, 0.95)
         held += right.low == 0.0 and wrong.low < 0.1 < wrong.high
@@ -183,7 +228,9 @@ def test_reference_values_know_the_difference(rate):
 
 
 def test_reference_values_of_a_point_use_all_samples():
-    problem = hn.Problem(dim=3, horizon=1.0, initial=lambda x: jnp.sum(jnp.cos(x)), region=hn.Point(np.full(3, 0.5)))
+    problem = hn.Problem(
+        dim=3, horizon=1.0, initial=lambda x: jnp.sum(jnp.cos(x)), region=hn.Point(np.full(3, 0.5))
+    )
     found = ReferenceValues.over_region(
         problem.canonical, equation(problem.canonical, 0)[0], 0, "test", make_context(), points=64
     )
@@ -197,7 +244,12 @@ def test_reference_values_of_a_point_use_all_samples():
 
 def test_few_samples_that_carry_everything_are_said():
     """A bump that one path in a thousand meets."""
-    problem = hn.Problem(dim=2, horizon=1.0, initial=lambda x: jnp.exp(-((x[0] - 6) ** 2 + x[1] ** 2) * 20), diffusion=0.5)
+    problem = hn.Problem(
+        dim=2,
+        horizon=1.0,
+        initial=lambda x: jnp.exp(-((x[0] - 6) ** 2 + x[1] ** 2) * 20),
+        diffusion=0.5,
+    )
     found = ReferenceValues.over_region(
         problem.canonical, equation(problem.canonical, 0)[0], 0, "test", make_context(), points=64
     )
@@ -212,8 +264,15 @@ def test_important_points_leave_means_as_they_are():
     importance = np.exp(2 * x[:, 0])
     means = []
     for k in range(200):
-        chosen = error_equation.important_points(np.arange(4096.0), x, importance, 64, np.random.default_rng(k))
-        means.append([np.mean(chosen.weight * f(chosen.x)) for f in (lambda x: np.ones(len(x)), lambda x: np.exp(x[:, 0]))])
+        chosen = error_equation.important_points(
+            np.arange(4096.0), x, importance, 64, np.random.default_rng(k)
+        )
+        means.append(
+            [
+                np.mean(chosen.weight * f(chosen.x))
+                for f in (lambda x: np.ones(len(x)), lambda x: np.exp(x[:, 0]))
+            ]
+        )
         assert np.max(chosen.weight) <= 2.0
     error = np.std(means, axis=0) / np.sqrt(200)
     assert np.all(np.abs(np.mean(means, axis=0) - [1.0, np.mean(np.exp(x[:, 0]))]) < 4 * error)
@@ -221,7 +280,9 @@ def test_important_points_leave_means_as_they_are():
     assert np.mean(np.isin(chosen.t.astype(int), rare)) > 0.1
 
 
-@pytest.mark.parametrize(("samples", "weight"), [(np.eye(1, 100)[0], 1.0), (np.ones(100), 0.01), (np.zeros(10), 0.0)])
+@pytest.mark.parametrize(
+    ("samples", "weight"), [(np.eye(1, 100)[0], 1.0), (np.ones(100), 0.01), (np.zeros(10), 0.0)]
+)
 def test_tail_weight(samples, weight):
     assert statistics.tail_weight(samples) == pytest.approx(weight)
     assert statistics.tail_weight(1e-200 * samples) == pytest.approx(weight)
@@ -231,7 +292,9 @@ def test_an_upper_bound_is_never_below_the_noise():
     """Products of independent samples can be negative on average; the upper end of a square's root cannot be zero."""
     rng, hits = np.random.default_rng(0), 0
     for _ in range(200):
-        found = statistics.relative_l2_interval(1e-2 * rng.standard_normal((64, 4)), np.ones(64), np.zeros(64), 0.95)
+        found = statistics.relative_l2_interval(
+            1e-2 * rng.standard_normal((64, 4)), np.ones(64), np.zeros(64), 0.95
+        )
         assert found.high > 1e-4
         hits += found.low == 0.0
     assert hits > 180
@@ -268,7 +331,9 @@ def test_a_fixed_size_is_held_against_monte_carlo_values():
     assert any(str(w.message).startswith("not solved: Monte Carlo values differ") for w in said)
     assert u.stats["check"]["monte_carlo"] > 0.1
     assert u.stats["estimated_error"] is None
-    fine = hn.solve(hn.problems.get("oscillating", dim=3), features=(32, 64), train_region=hn.Box(-3.2, 3.2))
+    fine = hn.solve(
+        hn.problems.get("oscillating", dim=3), features=(32, 64), train_region=hn.Box(-3.2, 3.2)
+    )
     assert fine.stats["check"]["monte_carlo_high"] < 0.1
     assert not fine.stats["warnings"]
 
@@ -300,9 +365,15 @@ def test_what_cannot_be_estimated_is_declined():
     """Neither residuals nor Monte Carlo values can be believed: the error is infinite, and the words begin with "not solved"."""
     problem = hn.Problem(dim=2, horizon=1.0, initial=bell)
     notes = WarningLog()
-    ending = adaptive.StopReason("nothing is left", None, ("one residual carries the estimate",), {})
+    ending = adaptive.StopReason(
+        "nothing is left", None, ("one residual carries the estimate",), {}
+    )
     dictionary = adaptive.Dictionary(
-        problem.canonical, growth(problem), equation(problem.canonical, 0)[0], make_context(), adaptive.BlockSizes()
+        problem.canonical,
+        growth(problem),
+        equation(problem.canonical, 0)[0],
+        make_context(),
+        adaptive.BlockSizes(),
     )
     dictionary.grow([dictionary.designs[0].name], "round 0")
     facts = {
@@ -318,7 +389,9 @@ def test_what_cannot_be_estimated_is_declined():
             problem.canonical, growth(problem), make_context(), notes, adaptive.PhaseTimer(), [], np.inf, dictionary.rows.data, dictionary.rows.blocks,
             np.full(16, 1 / 16), ending, facts,
         )  # fmt: skip
-    assert str(said[0].message).startswith("not solved: the error cannot be estimated (one residual carries the estimate)")
+    assert str(said[0].message).startswith(
+        "not solved: the error cannot be estimated (one residual carries the estimate)"
+    )
     assert u.stats["estimated_error"] == np.inf
 
 
@@ -327,13 +400,19 @@ def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
     rng, held, bare = np.random.default_rng(1), 0, 0
     for _ in range(200):
         error = np.exp(0.7 * rng.standard_normal(1024))
-        chosen = error_equation.important_points(np.arange(1024.0), np.zeros((1024, 1)), error, 256, rng)
+        chosen = error_equation.important_points(
+            np.arange(1024.0), np.zeros((1024, 1)), error, 256, rng
+        )
         e = error[chosen.t.astype(int)]
         pool = statistics.Pool(chosen.weight, chosen.pool)
-        samples = np.sqrt(chosen.weight)[:, None] * (e[:, None] + 0.1 * rng.standard_normal((256, 2)))
+        samples = np.sqrt(chosen.weight)[:, None] * (
+            e[:, None] + 0.1 * rng.standard_normal((256, 2))
+        )
         values = 100 * np.sqrt(chosen.weight)
         truth = np.exp(0.7**2) / 100
-        held += statistics.relative_l2_interval(samples, values, np.zeros(256), 0.98, pool).high > truth
+        held += (
+            statistics.relative_l2_interval(samples, values, np.zeros(256), 0.98, pool).high > truth
+        )
         bare += statistics.relative_l2_interval(samples, values, np.zeros(256), 0.98).high > truth
     assert held >= 180  # 99 % one-sided, of squares that are lognormal
     assert bare < held - 5
@@ -341,9 +420,15 @@ def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
 
 def test_a_perfect_fit_is_not_accused_by_the_maximum_principle():
     """In high dimension rows near the centre see values that no path from 64 random points of the region does."""
-    problem = hn.Problem(dim=10, horizon=0.1, initial=lambda x: jnp.exp(-x @ x / 2), region=hn.Box(-2.0, 2.0))
+    problem = hn.Problem(
+        dim=10, horizon=0.1, initial=lambda x: jnp.exp(-x @ x / 2), region=hn.Box(-2.0, 2.0)
+    )
     dictionary = adaptive.Dictionary(
-        problem.canonical, growth(problem), equation(problem.canonical, 0)[0], make_context(), adaptive.BlockSizes()
+        problem.canonical,
+        growth(problem),
+        equation(problem.canonical, 0)[0],
+        make_context(),
+        adaptive.BlockSizes(),
     )
     dictionary.grow([d.name for d in dictionary.designs], "round 0")
     dictionary.extend_reference()

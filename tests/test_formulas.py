@@ -136,7 +136,17 @@ def survives(text):
     except InputError as error:
         assert str(error)  # noqa: PT017
     else:
-        assert {s.kind for s in steps} <= {"number", "name", "index", "call", "power", "negative", *"+-*/^<>", "<=", ">="}
+        assert {s.kind for s in steps} <= {
+            "number",
+            "name",
+            "index",
+            "call",
+            "power",
+            "negative",
+            *"+-*/^<>",
+            "<=",
+            ">=",
+        }
         assert all(s.value in KNOWN for s in steps if s.kind == "name")
         assert all(s.value in FUNCTIONS for s in steps if s.kind == "call")
     return time.perf_counter() - start

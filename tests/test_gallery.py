@@ -49,7 +49,9 @@ def test_every_example_is_in_the_gallery():
         assert 2_000 < (ROOT / "docs" / "gallery" / f"{name}.png").stat().st_size < 80_000
 
 
-@pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")  # the kink of a payoff is found, and said
+@pytest.mark.filterwarnings(
+    "ignore::heatnets.HeatnetsWarning"
+)  # the kink of a payoff is found, and said
 @pytest.mark.parametrize("name", TOLERANCE)
 def test_an_example_is_right(name, tmp_path, capsys, same_output):
     found = runpy.run_path(str(ROOT / "examples" / f"{name}.py"))
@@ -59,13 +61,18 @@ def test_an_example_is_right(name, tmp_path, capsys, same_output):
     if over_region is not None:
         assert numbers["error"] < over_region
     if "low" in numbers:  # a 95 % interval; twice as wide it holds but for one case in ten thousand
-        middle, half = (numbers["high"] + numbers["low"]) / 2, (numbers["high"] - numbers["low"]) / 2
+        middle, half = (
+            (numbers["high"] + numbers["low"]) / 2,
+            (numbers["high"] - numbers["low"]) / 2,
+        )
         assert abs(middle - numbers["exact"]) < 2 * half
     if "delta" in numbers:
         assert abs(numbers["delta"] - numbers["exact_delta"]) < 0.05
         assert numbers["inside"] >= 0.7  # of ten components with 95 % intervals
     assert (tmp_path / "picture.png").stat().st_size > 10_000
-    promised = re.search(rf"\(\.\./examples/{name}\.py\)\n+```text\n(.*?)```", PAGE, flags=re.DOTALL)[1]
+    promised = re.search(
+        rf"\(\.\./examples/{name}\.py\)\n+```text\n(.*?)```", PAGE, flags=re.DOTALL
+    )[1]
     same_output(capsys.readouterr().out, promised)
 
     problem, (t, x) = found["problem"], POINT[name]

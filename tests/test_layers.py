@@ -40,7 +40,9 @@ def imported_modules(parts: tuple[str, ...]) -> set[tuple[str, ...]]:
             base = tuple(node.module.split(".")[1:])
             modules |= {(*base, a.name) if (*base, a.name) in MODULES else base for a in node.names}
         elif isinstance(node, ast.Import):
-            modules |= {tuple(a.name.split(".")[1:]) for a in node.names if a.name.startswith("heatnets.")}
+            modules |= {
+                tuple(a.name.split(".")[1:]) for a in node.names if a.name.startswith("heatnets.")
+            }
     return modules - {()}
 
 
@@ -53,7 +55,11 @@ def test_a_package_imports_only_from_packages_below_it(parts):
 
 
 def test_no_cycles_inside_a_package():
-    graph = {parts: {o for o in imported_modules(parts) if o in MODULES} for parts in MODULES if parts[-1] != "__init__"}
+    graph = {
+        parts: {o for o in imported_modules(parts) if o in MODULES}
+        for parts in MODULES
+        if parts[-1] != "__init__"
+    }
     done: set[tuple[str, ...]] = set()
 
     def visit(parts, above):

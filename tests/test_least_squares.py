@@ -16,7 +16,10 @@ EPS = np.finfo(float).eps
 def matrix(rows, columns, singular_values, seed=0):
     rng = np.random.default_rng(seed)
     k = len(singular_values)
-    U, V = np.linalg.qr(rng.standard_normal((rows, k)))[0], np.linalg.qr(rng.standard_normal((columns, k)))[0]
+    U, V = (
+        np.linalg.qr(rng.standard_normal((rows, k)))[0],
+        np.linalg.qr(rng.standard_normal((columns, k)))[0],
+    )
     return U @ np.diag(singular_values) @ V.T
 
 
@@ -29,7 +32,9 @@ def test_well_conditioned_systems_are_solved(solver, shape):
     np.testing.assert_allclose(fit.weights, w, rtol=1e-11)
     assert fit.rank == 20
     if solver == "qr":
-        assert 1 <= fit.condition <= np.linalg.cond(A / np.linalg.norm(A, axis=0))  # of the triangle's diagonal: from below
+        assert (
+            1 <= fit.condition <= np.linalg.cond(A / np.linalg.norm(A, axis=0))
+        )  # of the triangle's diagonal: from below
     else:
         wanted = np.linalg.cond(A / np.linalg.norm(A, axis=0)) if solver == "svd" else 5.0
         np.testing.assert_allclose(fit.condition, wanted, rtol=0.05)
@@ -38,9 +43,14 @@ def test_well_conditioned_systems_are_solved(solver, shape):
 
 @pytest.mark.parametrize("shape", [(50, 30), (30, 50)])
 def test_ridge_is_the_minimiser_of_its_definition(shape):
-    A, b = matrix(*shape, np.geomspace(1, 1e-3, 30)), np.random.default_rng(2).standard_normal(shape[0])
+    A, b = (
+        matrix(*shape, np.geomspace(1, 1e-3, 30)),
+        np.random.default_rng(2).standard_normal(shape[0]),
+    )
     wanted = np.linalg.lstsq(
-        np.vstack([A, np.sqrt(1e-4) * np.eye(shape[1])]), np.concatenate([b, np.zeros(shape[1])]), rcond=None
+        np.vstack([A, np.sqrt(1e-4) * np.eye(shape[1])]),
+        np.concatenate([b, np.zeros(shape[1])]),
+        rcond=None,
     )[0]
     for solver in ("cholesky", "pinv"):
         fit = solve(jnp.asarray(A), jnp.asarray(b), solver, None, 1e-4)
@@ -77,11 +87,16 @@ def test_negligible_columns_are_left_out_and_said():
 @pytest.mark.parametrize("solver", ["svd", "pinv"])
 def test_under_determined_systems_get_the_minimum_norm_and_a_label(solver):
     A = matrix(8, 30, np.linspace(1, 2, 8))
-    A /= np.linalg.norm(A, axis=0)  # so that scaling is the identity and both solvers mean the same norm
+    A /= np.linalg.norm(
+        A, axis=0
+    )  # so that scaling is the identity and both solvers mean the same norm
     b = np.random.default_rng(3).standard_normal(8)
     fit = solve(jnp.asarray(A), jnp.asarray(b), solver, None, 0.0)
     np.testing.assert_allclose(fit.weights, np.linalg.pinv(A) @ b, rtol=1e-10, atol=1e-12)
-    assert "under-determined: 8 rows for 30 features; the weights are those of minimum norm" in fit.notes[-1]
+    assert (
+        "under-determined: 8 rows for 30 features; the weights are those of minimum norm"
+        in fit.notes[-1]
+    )
     assert ("after column scaling" in fit.notes[-1]) == (solver == "svd")
 
 
@@ -135,7 +150,9 @@ def test_the_size_of_data_and_condition_does_not_matter(tiny):
     A, b = matrix(40, 12, np.linspace(1, 3, 12)), np.random.default_rng(4).standard_normal(40)
     c = np.random.default_rng(5).standard_normal(12)
     base = solve(jnp.asarray(A), jnp.asarray(b), "svd", None, 0.0, jnp.asarray(c)).weights
-    small = solve(jnp.asarray(A * tiny), jnp.asarray(b), "svd", None, 0.0, jnp.asarray(c * tiny)).weights
+    small = solve(
+        jnp.asarray(A * tiny), jnp.asarray(b), "svd", None, 0.0, jnp.asarray(c * tiny)
+    ).weights
     np.testing.assert_allclose(np.asarray(small) * tiny, base, rtol=1e-10)
 
 
@@ -161,13 +178,19 @@ def test_damped_qr_is_as_good_as_a_cut_off(array):
             assert np.linalg.norm(A @ np.asarray(fit.weights) - b) < 1e-11 * np.linalg.norm(b)
             assert np.linalg.norm(fit.weights) < 1e3
             assert condition is None or abs(c @ np.asarray(fit.weights) - 1) < 1e-12
-        assert 12 <= fits[1].rank + (condition is not None) <= 18  # an estimate, from the diagonal of the factor
+        assert (
+            12 <= fits[1].rank + (condition is not None) <= 18
+        )  # an estimate, from the diagonal of the factor
 
 
 def test_damped_qr_solves_its_definition():
     """With a visible rcond: the minimiser of |A w - b|² + μ² |w|² for unit columns, μ = rcond √M."""
     A = matrix(40, 8, np.linspace(1, 2, 8))
-    A, b, mu = A / np.linalg.norm(A, axis=0), np.random.default_rng(4).standard_normal(40), 0.1 * np.sqrt(8)
+    A, b, mu = (
+        A / np.linalg.norm(A, axis=0),
+        np.random.default_rng(4).standard_normal(40),
+        0.1 * np.sqrt(8),
+    )
     wanted = np.linalg.solve(A.T @ A + mu**2 * np.eye(8), A.T @ b)
     np.testing.assert_allclose(solve(A, b, "qr", 0.1, 0.0).weights, wanted, rtol=1e-11)
 

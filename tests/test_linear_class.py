@@ -12,7 +12,10 @@ from heatnets.pde import diffusion
 from heatnets.pde.function import Function
 from heatnets.pde.laplacian import RUNGS, Differentiable, choose
 
-pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.filterwarnings("ignore:not solved")]  # crude networks on purpose
+pytestmark = [
+    pytest.mark.usefixtures("x64"),
+    pytest.mark.filterwarnings("ignore:not solved"),
+]  # crude networks on purpose
 
 DIM = 4
 rng = np.random.default_rng(0)
@@ -23,7 +26,10 @@ DIFFUSIONS = {
     "diagonal": (np.array([0.2, 1.0, 3.0, 0.5]), np.diag([0.2, 1.0, 3.0, 0.5])),
     "matrix": (ROOT @ ROOT.T, ROOT @ ROOT.T),
     "factor": (hn.Factor(ROOT), ROOT @ ROOT.T),
-    "low rank": (hn.LowRank(np.array([0.2, 1.0, 3.0, 0.5]), U), np.diag([0.2, 1.0, 3.0, 0.5]) + U @ U.T),
+    "low rank": (
+        hn.LowRank(np.array([0.2, 1.0, 3.0, 0.5]), U),
+        np.diag([0.2, 1.0, 3.0, 0.5]) + U @ U.T,
+    ),
     "low rank, one number": (hn.LowRank(0.4, U), 0.4 * np.eye(DIM) + U @ U.T),
 }
 DRIFT = np.array([0.3, -1.0, 0.2, 0.5])
@@ -71,7 +77,15 @@ def source_of(name, backward):
 def problem_of(name, backward=False, **more):
     horizon = 0.6
     start = {"terminal": lambda x: u(horizon, x)} if backward else {"initial": lambda x: u(0.0, x)}
-    return hn.Problem(dim=DIM, horizon=horizon, source=source_of(name, backward), exact=u, **start, **CLASSES[name][0], **more)
+    return hn.Problem(
+        dim=DIM,
+        horizon=horizon,
+        source=source_of(name, backward),
+        exact=u,
+        **start,
+        **CLASSES[name][0],
+        **more,
+    )
 
 
 @pytest.mark.parametrize("name", DIFFUSIONS)
@@ -83,7 +97,9 @@ def test_roots(name):
     np.testing.assert_allclose(scatter.matrix(DIM), A, atol=1e-13)
     np.testing.assert_allclose(scatter.solve(np.eye(DIM)), np.linalg.inv(A), rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(scatter.deviations * np.ones(DIM), np.sqrt(np.diag(A)), rtol=1e-13)
-    np.testing.assert_allclose(scatter.stiffness * np.ones(DIM), np.sqrt(np.diag(np.linalg.inv(A))), rtol=1e-9)
+    np.testing.assert_allclose(
+        scatter.stiffness * np.ones(DIM), np.sqrt(np.diag(np.linalg.inv(A))), rtol=1e-9
+    )
     if isinstance(given, np.ndarray):
         changed = given.copy()
         kept = diffusion.diffusion(changed, DIM)
@@ -121,10 +137,14 @@ def test_plain_coordinates(name, backward):
     problem = problem_of(name, backward)
     frame, plain, A = problem.transform, problem.canonical, problem.canonical.diffusion.matrix(DIM)
 
-    assert np.isclose(plain.horizon, frame.to_canonical(np.asarray(0.0 if backward else 0.6), np.ones(DIM))[0])
+    assert np.isclose(
+        plain.horizon, frame.to_canonical(np.asarray(0.0 if backward else 0.6), np.ones(DIM))[0]
+    )
     t, x = hn.random_points(problem, 5)
     s, y = frame.to_canonical(t, x)
-    np.testing.assert_allclose(np.column_stack(frame.from_canonical(s, y)), np.column_stack([t, x]), rtol=1e-12)
+    np.testing.assert_allclose(
+        np.column_stack(frame.from_canonical(s, y)), np.column_stack([t, x]), rtol=1e-12
+    )
     np.testing.assert_allclose(frame.inverse_time(s), t, rtol=1e-12)
 
     def v(s, y):
@@ -142,7 +162,9 @@ def test_plain_coordinates(name, backward):
         np.testing.assert_allclose(left, right, rtol=1e-9, atol=1e-10)
         np.testing.assert_allclose(start, begin, rtol=1e-12)
         jacobian = jax.jacfwd(lambda z, one=one: frame.to_canonical(one, z)[1])(place)
-        np.testing.assert_allclose(jnp.diag(jacobian), frame.slope(t, x)[i] * np.ones(DIM), rtol=1e-12)
+        np.testing.assert_allclose(
+            jnp.diag(jacobian), frame.slope(t, x)[i] * np.ones(DIM), rtol=1e-12
+        )
         rate = jax.jacfwd(lambda r, place=place: frame.to_canonical(r, place)[0])(one)
         np.testing.assert_allclose(jnp.abs(rate), frame.rate(t)[i], rtol=1e-12)
 
@@ -161,12 +183,17 @@ def test_closed_form_laplacians_are_carried_over(name):
         assert plain.initial.laplacian is None
         return
     y = jnp.asarray(rng.standard_normal(DIM))
-    np.testing.assert_allclose(plain.initial.laplacian(y), jnp.trace(jax.hessian(plain.initial)(y)), rtol=1e-11)
+    np.testing.assert_allclose(
+        plain.initial.laplacian(y), jnp.trace(jax.hessian(plain.initial)(y)), rtol=1e-11
+    )
     wanted = jnp.trace(jax.hessian(lambda z: plain.source(0.2, z))(y))
     np.testing.assert_allclose(plain.source.laplacian(0.2, y), wanted, rtol=1e-11)
 
 
-@pytest.mark.parametrize(("name", "backward"), [*((name, False) for name in CLASSES), ("geometric", True), ("reverting", True)])
+@pytest.mark.parametrize(
+    ("name", "backward"),
+    [*((name, False) for name in CLASSES), ("geometric", True), ("reverting", True)],
+)
 def test_monte_carlo_follows_the_process(name, backward):
     problem = problem_of(name, backward)
     t, x = hn.random_points(problem, 6)
@@ -178,16 +205,14 @@ def test_monte_carlo_follows_the_process(name, backward):
 
 @pytest.mark.parametrize(
     ("name", "backward"),
-    [
-        ("matrix, drift, reaction", False),
-        ("reverting", False),
-        ("geometric", True),
-    ],
+    [("matrix, drift, reaction", False), ("reverting", False), ("geometric", True)],
 )
 def test_crude_networks_are_certified(name, backward):
     """Values, slopes and the region-wide error of a poor fit: intervals that hold the truth, in the user's units."""
     problem = problem_of(name, backward)
-    solution = hn.solve(problem, features=(2, 2), antithetic=True, collocation="paths", rows=(200, 0))
+    solution = hn.solve(
+        problem, features=(2, 2), antithetic=True, collocation="paths", rows=(200, 0)
+    )
     t, x = hn.random_points(problem, 12, seed=3)
     exact, slopes = hn.exact_values(problem, t, x), hn.exact_gradient(problem, t, x)
     assert hn.relative_errors(solution(t, x), exact).l2 < 0.3
@@ -205,12 +230,17 @@ def test_crude_networks_are_certified(name, backward):
     truths = [_second(problem.exact, t[i], x[i], direction) for i in range(4)]
     assert np.all(np.abs(bent.value - truths) <= 2 * bent.halfwidth)
     own = _second_difference(solution, t[:4], x[:4], direction)
-    np.testing.assert_allclose(bent.value - bent.error, own, rtol=1e-3, atol=1e-3 * np.max(np.abs(truths)))
+    np.testing.assert_allclose(
+        bent.value - bent.error, own, rtol=1e-3, atol=1e-3 * np.max(np.abs(truths))
+    )
     assert np.mean(bent.halfwidth) < 0.5 * np.mean(np.abs(truths)) + 0.2
     estimate, truth = solution.error(), hn.measure(solution, 4000).l2
     assert 0.7 * estimate.low < truth < 1.4 * estimate.high
     np.testing.assert_allclose(
-        solution.gradient(t, x), _differences(solution, t, x), rtol=1e-4, atol=1e-4 * np.max(np.abs(slopes))
+        solution.gradient(t, x),
+        _differences(solution, t, x),
+        rtol=1e-4,
+        atol=1e-4 * np.max(np.abs(slopes)),
     )
 
 
@@ -237,7 +267,9 @@ def test_greeks_of_kinked_payoffs(name, given):
     t = np.clip(t, 0.3 * problem.horizon, 0.7 * problem.horizon)
     direction = np.linspace(0.5, 1.5, problem.dim)
     gamma = solution.certify_curvature(t, x, direction, samples=40_000)
-    wanted = np.array([_second(problem.exact, *point, direction) for point in zip(t, x, strict=True)])
+    wanted = np.array(
+        [_second(problem.exact, *point, direction) for point in zip(t, x, strict=True)]
+    )
     assert gamma.method == "Monte Carlo, weighted"
     assert np.all(gamma.certified)
     assert np.all(np.abs(gamma.value - wanted) < 1.5 * gamma.halfwidth)
@@ -246,7 +278,9 @@ def test_greeks_of_kinked_payoffs(name, given):
     assert np.mean(np.abs(delta.value - slopes) <= delta.halfwidth) > 0.75
     price, exact = solution.certify(t, x), hn.exact_values(problem, t, x)
     assert np.all(np.abs(price.value - exact) < 1.5 * price.halfwidth)
-    one = solution.certify_curvature(t[0], x[0], direction, halfwidth=3 * float(gamma.halfwidth[0]), samples=512)
+    one = solution.certify_curvature(
+        t[0], x[0], direction, halfwidth=3 * float(gamma.halfwidth[0]), samples=512
+    )
     assert one.value.shape == ()
     assert one.halfwidth <= 3 * gamma.halfwidth[0]
     with pytest.raises(hn.InputError, match="`direction` must be a vector"):
@@ -272,21 +306,39 @@ def test_the_residual_is_the_users(name):
     slope = _differences(solution, t, x, h)
     for i in range(3):
         D2 = np.stack(
-            [(solution.gradient(t[i], x[i] + h * e) - solution.gradient(t[i], x[i] - h * e)) / (2 * h) for e in np.eye(DIM)]
+            [
+                (solution.gradient(t[i], x[i] + h * e) - solution.gradient(t[i], x[i] - h * e))
+                / (2 * h)
+                for e in np.eye(DIM)
+            ]
         )
         generated = np.sum(A(x[i]) * D2) + b(x[i]) @ slope[i] + c * solution(t[i], x[i])
         force = source_of(name, False)(t[i], jnp.asarray(x[i]))
-        np.testing.assert_allclose(solution.residual(t[i], x[i]), force - change[i] + generated, rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(
+            solution.residual(t[i], x[i]), force - change[i] + generated, rtol=2e-5, atol=2e-5
+        )
 
 
 def test_terminal_problems_are_initial_problems_read_backwards():
-    given = {"dim": 3, "horizon": 0.7, "drift": 0.4, "reaction": -0.3, "diffusion": np.array([0.5, 1.0, 2.0])}
-    forward = hn.Problem(initial=lambda x: jnp.sum(jnp.cos(x)), source=lambda t, x: t * x[0], **given)
-    backward = hn.Problem(terminal=lambda x: jnp.sum(jnp.cos(x)), source=lambda t, x: (0.7 - t) * x[0], **given)
+    given = {
+        "dim": 3,
+        "horizon": 0.7,
+        "drift": 0.4,
+        "reaction": -0.3,
+        "diffusion": np.array([0.5, 1.0, 2.0]),
+    }
+    forward = hn.Problem(
+        initial=lambda x: jnp.sum(jnp.cos(x)), source=lambda t, x: t * x[0], **given
+    )
+    backward = hn.Problem(
+        terminal=lambda x: jnp.sum(jnp.cos(x)), source=lambda t, x: (0.7 - t) * x[0], **given
+    )
     one, other = (hn.solve(p, features=(4, 4), rows=(200, 0)) for p in (forward, backward))
     t, x = hn.random_points(forward, 20)
     np.testing.assert_allclose(one(t, x), other(0.7 - t, x), rtol=1e-9)
-    np.testing.assert_allclose(one.gradient(t, x), other.gradient(0.7 - t, x), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        one.gradient(t, x), other.gradient(0.7 - t, x), rtol=1e-8, atol=1e-10
+    )
     assert np.all(hn.random_points(backward, 50)[0] < 0.7)
     with pytest.raises(hn.InputError, match=r"`t` must lie in \[0, 0.7\); got 0.7"):
         other.residual(0.7, x[0])
@@ -311,18 +363,32 @@ def test_explanations_are_in_the_users_units():
     assert found.t == 0.1
     np.testing.assert_allclose([found.lags[0], found.lags[-1]], [0.0, 0.5], atol=1e-12)
     np.testing.assert_allclose(found.value, solution(0.1, x), rtol=1e-10)
-    exact, noise = hn.exact_values(problem, 0.1, x), np.hypot(found.initial.error, found.source.error)
+    exact, noise = (
+        hn.exact_values(problem, 0.1, x),
+        np.hypot(found.initial.error, found.source.error),
+    )
     assert abs(found.initial.value + found.source.value - exact) < 5 * noise
 
 
 def test_rounding_of_the_change_of_variables_is_inside_the_interval():
     """Where y = x + bt cancels, its rounding is that of x and bt."""
-    problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.sin(x[0]), drift=1e4, region=hn.Point([-9e3]))
-    solution = hn.solve(problem, features=(8, 0), antithetic=True, directions="signs", collocation="paths", time_degree=3)
+    problem = hn.Problem(
+        dim=1, horizon=1.0, initial=lambda x: jnp.sin(x[0]), drift=1e4, region=hn.Point([-9e3])
+    )
+    solution = hn.solve(
+        problem,
+        features=(8, 0),
+        antithetic=True,
+        directions="signs",
+        collocation="paths",
+        time_degree=3,
+    )
     t = 0.9 + np.arange(1, 20) * 1e-3
     x = -1e4 * t + 1e-3
     sure = solution.certify(t, x[:, None], samples=256)
-    exact = np.exp(-t.astype(np.longdouble)) * np.sin(x.astype(np.longdouble) + np.longdouble(1e4) * t.astype(np.longdouble))
+    exact = np.exp(-t.astype(np.longdouble)) * np.sin(
+        x.astype(np.longdouble) + np.longdouble(1e4) * t.astype(np.longdouble)
+    )
     assert np.all(np.abs(sure.value - exact) <= sure.halfwidth)
 
 
@@ -330,7 +396,9 @@ def test_rounding_of_the_change_of_variables_is_inside_the_interval():
 def test_a_strong_reaction_weighs_the_region_wide_error(given):
     """Errors and sizes count as the user sees them: e^{4t} makes the end of the interval count most."""
     given = {given: lambda x: jnp.sin(2 * x[0])}
-    problem = hn.Problem(dim=1, horizon=1.0, reaction=4.0, exact=lambda t, x: jnp.sin(2 * x[0]) + 0.0 * t, **given)  # 4 - 2² = 0
+    problem = hn.Problem(
+        dim=1, horizon=1.0, reaction=4.0, exact=lambda t, x: jnp.sin(2 * x[0]) + 0.0 * t, **given
+    )  # 4 - 2² = 0
     solution = hn.solve(problem, features=(4, 0), antithetic=True, rows=(400, 0))
     estimate, truth = solution.error(points=2048, samples=64), hn.measure(solution, 8000).l2
     assert 0.8 * truth < estimate.value < 1.25 * truth
@@ -364,6 +432,8 @@ def test_kernels_need_a_scalar_diffusion():
         hn.solve(problem, family="gaussian", features=(8, 0), rows=(100, 0))
     with pytest.raises(hn.InputError, match="without drift and reaction"):
         hn.solve(problem_of("drift"), family="gaussian", features=(8, 8), rows=(100, 0))
-    drifted = hn.Problem(dim=1, horizon=0.5, initial=lambda x: jnp.sin(x[0]), drift=0.5, reaction=-1.0)
+    drifted = hn.Problem(
+        dim=1, horizon=0.5, initial=lambda x: jnp.sin(x[0]), drift=0.5, reaction=-1.0
+    )
     found = hn.montecarlo.transformed(drifted, 0.5, [0.3], samples=200_000)
     assert abs(found.value - np.exp(-1.0) * np.sin(0.3 + 0.25)) < 4.5 * found.standard_error + 1e-6

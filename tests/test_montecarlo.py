@@ -23,7 +23,12 @@ def coverage(estimate, truth):
 
 @pytest.mark.parametrize(
     ("name", "dim", "samples"),
-    [("importance", 1, 256), ("importance", 10, 256), ("transformed", 1, 1024), ("transformed", 2, 8192)],
+    [
+        ("importance", 1, 256),
+        ("importance", 10, 256),
+        ("transformed", 1, 1024),
+        ("transformed", 2, 8192),
+    ],
 )
 def test_intervals_hold_the_truth(name, dim, samples):
     problem = hn.problems.get("oscillating", dim=dim, wavenumber=1.0)
@@ -42,7 +47,9 @@ def test_intervals_hold_the_truth(name, dim, samples):
 def test_intervals_hold_the_truth_in_high_dimension(dim, samples):
     problem = hn.problems.get("oscillating", dim=dim, wavenumber=1.0)
     t, x = flat(problem, 1000)
-    held = coverage(montecarlo.importance(problem, t, x, samples=samples), hn.exact_values(problem, t[0], x[0]))
+    held = coverage(
+        montecarlo.importance(problem, t, x, samples=samples), hn.exact_values(problem, t[0], x[0])
+    )
     assert 0.93 <= held <= 0.97
 
 
@@ -52,7 +59,12 @@ def test_error_falls_like_one_over_the_square_root(name):
     t, x = flat(problem, 200)
     truth = hn.exact_values(problem, t[0], x[0])
     counts = np.array([64, 256, 1024, 4096])
-    errors = [np.sqrt(np.mean((getattr(montecarlo, name)(problem, t, x, samples=int(n)).value - truth) ** 2)) for n in counts]
+    errors = [
+        np.sqrt(
+            np.mean((getattr(montecarlo, name)(problem, t, x, samples=int(n)).value - truth) ** 2)
+        )
+        for n in counts
+    ]
     slope = np.polyfit(np.log(counts), np.log(errors), 1)[0]
     assert abs(slope + 0.5) < 0.07
 
@@ -61,7 +73,9 @@ def test_transformed_in_three_dimensions_states_its_bias():
     """u = t with F = 1: the cut loses exactly shortest_lag · t, which is what truncation_bias says."""
     problem = hn.Problem(dim=3, horizon=1.0, initial=lambda x: 0.0, source=lambda t, x: 1.0)
     with pytest.warns(hn.HeatnetsWarning, match="intervals are too small"):
-        estimate = montecarlo.transformed(problem, 1.0, np.zeros(3), samples=400_000, shortest_lag=0.05, half_width=9.0)
+        estimate = montecarlo.transformed(
+            problem, 1.0, np.zeros(3), samples=400_000, shortest_lag=0.05, half_width=9.0
+        )
     np.testing.assert_allclose(estimate.truncation_bias, 0.05, rtol=1e-12)
     assert abs(estimate.value + estimate.truncation_bias - 1.0) < 4 * estimate.standard_error
     assert abs(estimate.value - 1.0) > 1e-3
@@ -77,11 +91,15 @@ def test_a_constant_has_no_error():
 
 def test_nearly_constant_samples_do_not_cancel():
     """F = 1 + 1e-8 sin x: the spread is 1e-8 of the value, and the standard error must still see it."""
-    problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: 0.0, source=lambda t, x: 1 + 1e-8 * jnp.sin(x[0]))
+    problem = hn.Problem(
+        dim=1, horizon=1.0, initial=lambda x: 0.0, source=lambda t, x: 1 + 1e-8 * jnp.sin(x[0])
+    )
     t, x = flat(problem, 300)
     estimate = montecarlo.importance(problem, t, x, samples=256)
     truth = 1 + 1e-8 * np.sin(0.4) * (1 - np.exp(-1.0))
-    np.testing.assert_allclose(np.std(estimate.value - 1.0), np.mean(estimate.standard_error), rtol=0.15)
+    np.testing.assert_allclose(
+        np.std(estimate.value - 1.0), np.mean(estimate.standard_error), rtol=0.15
+    )
     assert 0.9 < coverage(estimate, truth) < 0.99
 
 
@@ -102,7 +120,9 @@ def test_shapes_seeds_and_streaming():
     assert many.value.shape == many.low.shape == (20,)
     assert montecarlo.importance(problem, t[0], x[0], samples=100).value.shape == ()
     streamed = montecarlo.importance(problem, t, x, samples=100, memory=2**20)
-    np.testing.assert_allclose(streamed.value, many.value, rtol=1e-12)  # tiles do not change the draws
+    np.testing.assert_allclose(
+        streamed.value, many.value, rtol=1e-12
+    )  # tiles do not change the draws
     assert not np.any(montecarlo.importance(problem, t, x, samples=100, seed=1).value == many.value)
 
 

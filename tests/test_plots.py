@@ -24,14 +24,19 @@ def grown():
 
 @pytest.fixture(scope="module")
 def fixed():
-    return hn.solve(hn.problems.get("oscillating", dim=5), features=(32, 64), train_region=hn.Box(-3.2, 3.2))
+    return hn.solve(
+        hn.problems.get("oscillating", dim=5), features=(32, 64), train_region=hn.Box(-3.2, 3.2)
+    )
 
 
 @pytest.fixture(scope="module")
 def backward():
     """A terminal-value problem in one dimension, fixed size, so coarse that its error can be seen."""
     problem = hn.Problem(
-        dim=1, horizon=0.5, terminal=lambda x: jnp.sin(2 * x[0]), exact=lambda t, x: jnp.exp(-4 * (0.5 - t)) * jnp.sin(2 * x[0])
+        dim=1,
+        horizon=0.5,
+        terminal=lambda x: jnp.sin(2 * x[0]),
+        exact=lambda t, x: jnp.exp(-4 * (0.5 - t)) * jnp.sin(2 * x[0]),
     )
     return hn.solve(problem, features=(8, 0), antithetic=True)
 
@@ -46,7 +51,11 @@ def kinked():
 def cloud():
     """A normal region, no exact solution, a source."""
     problem = hn.Problem(
-        dim=3, horizon=0.5, initial=lambda x: jnp.sin(jnp.sum(x)), source=lambda t, x: t * x[0], region=hn.Normal(1.0, 0.5)
+        dim=3,
+        horizon=0.5,
+        initial=lambda x: jnp.sin(jnp.sum(x)),
+        source=lambda t, x: t * x[0],
+        region=hn.Normal(1.0, 0.5),
     )
     return hn.solve(problem, features=(16, 16), antithetic=True)  # fmt: skip
 
@@ -61,7 +70,11 @@ def words_in_place(figure: Figure):
     figure.draw_without_rendering()
     renderer, whole = figure._get_renderer(), figure.bbox
     for ax in figure.axes:
-        shown = [ax.get_window_extent(), ax.xaxis.label.get_window_extent(renderer), ax.yaxis.label.get_window_extent(renderer)]
+        shown = [
+            ax.get_window_extent(),
+            ax.xaxis.label.get_window_extent(renderer),
+            ax.yaxis.label.get_window_extent(renderer),
+        ]
         title = ax._left_title.get_window_extent(renderer)
         if ax.get_legend() is not None:
             legend = ax.get_legend().get_window_extent(renderer)
@@ -91,7 +104,11 @@ def test_slices_draw_u_its_band_and_the_exact_solution(grown):
         np.testing.assert_allclose(curves[i].get_xdata(), s)
         np.testing.assert_allclose(curves[i].get_ydata(), value, rtol=1e-12)
         np.testing.assert_allclose(circles[i].get_ydata(), exact[::2], rtol=1e-12)
-        np.testing.assert_allclose(errors.lines[i].get_ydata(), np.maximum(np.abs(value - exact), 1e-17 * size(grown)), rtol=0.1)
+        np.testing.assert_allclose(
+            errors.lines[i].get_ydata(),
+            np.maximum(np.abs(value - exact), 1e-17 * size(grown)),
+            rtol=0.1,
+        )
         band = top.collections[i].get_paths()[0].vertices
         for position, u in zip(s[1:-1], value[1:-1], strict=True):
             low, *_, high = np.sort(band[np.isclose(band[:, 0], position), 1])
@@ -106,7 +123,9 @@ def test_the_band_is_as_wide_as_the_error(grown):
     exact = hn.exact_values(grown.problem, t, x)
     true = np.sqrt(np.mean((grown(t, x) - exact) ** 2))
     line = figures.slices(grown, lines=0, points=11).axes[1].lines[-1].get_ydata()
-    assert line[0] == pytest.approx(grown.stats["estimated_error"] * np.sqrt(np.mean(exact**2)), rel=0.5)
+    assert line[0] == pytest.approx(
+        grown.stats["estimated_error"] * np.sqrt(np.mean(exact**2)), rel=0.5
+    )
     assert line[0] > true / 3
 
 
@@ -140,8 +159,12 @@ def test_a_terminal_value_problem_in_one_dimension(backward):
     np.testing.assert_allclose(ax.lines[0].get_data(), (x, backward(0.0, x[:, None])), rtol=1e-12)
     figure = figures.evolution(backward, x=[0.4], points=11)
     t = np.linspace(0, 0.5, 11)
-    np.testing.assert_allclose(figure.axes[0].lines[0].get_data(), (t, backward(t, [0.4])), rtol=1e-12)
-    np.testing.assert_allclose(figure.axes[0].lines[1].get_ydata(), np.exp(-4 * (0.5 - t)) * np.sin(0.8), rtol=1e-12)
+    np.testing.assert_allclose(
+        figure.axes[0].lines[0].get_data(), (t, backward(t, [0.4])), rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        figure.axes[0].lines[1].get_ydata(), np.exp(-4 * (0.5 - t)) * np.sin(0.8), rtol=1e-12
+    )
     assert "given at the right end" in figure.axes[-1].get_xlabel()
     figures.weights(backward)
     assert figures.weights(backward).axes[0].get_legend_handles_labels()[1][0] == "terminal (8)"
@@ -157,24 +180,39 @@ def test_residuals_by_size_and_by_time(fixed):
     assert heights.sum() == 600
     assert heights[edges > np.median(found)].sum() == pytest.approx(300, abs=40)
     median, rms, largest = (line.get_xdata()[0] for line in often.lines)
-    np.testing.assert_allclose([median, rms, largest], [np.median(found), np.sqrt(np.mean(found**2)), found.max()])
+    np.testing.assert_allclose(
+        [median, rms, largest], [np.median(found), np.sqrt(np.mean(found**2)), found.max()]
+    )
     slot = np.ceil(12 * t / fixed.problem.horizon).astype(int) - 1
-    np.testing.assert_allclose(when.lines[1].get_ydata(), [found[slot == k].max() for k in range(12)])
-    np.testing.assert_allclose(when.lines[0].get_ydata(), [np.median(found[slot == k]) for k in range(12)])
+    np.testing.assert_allclose(
+        when.lines[1].get_ydata(), [found[slot == k].max() for k in range(12)]
+    )
+    np.testing.assert_allclose(
+        when.lines[0].get_ydata(), [np.median(found[slot == k]) for k in range(12)]
+    )
     words_in_place(figure)
 
 
 def test_kinked_data_have_no_residual_and_all_the_rest(kinked):
     """A `Point` of a geometric Brownian motion: places stay positive, and the estimate is of the point alone."""
     assert "`terminal` has kinks" in kinked.kinks
-    with pytest.raises(hn.InputError, match=r"`terminal` has kinks .* not defined there. Judge this solution by u.certify"):
+    with pytest.raises(
+        hn.InputError,
+        match=r"`terminal` has kinks .* not defined there. Judge this solution by u.certify",
+    ):
         figures.residuals(kinked)
     figure = figures.slices(kinked, points=21, lines=1)
     value = kinked(0.0, [100.0] * 3)
     for i, bars in enumerate(figure.axes[0].containers):
         (path,) = bars.lines[2][0].get_paths()
         half = kinked.stats["estimated_error"] * abs(value)
-        np.testing.assert_allclose(path.vertices, [[0, value - half], [0, value + half]], rtol=1e-9, atol=1e-9, err_msg=str(i))
+        np.testing.assert_allclose(
+            path.vertices,
+            [[0, value - half], [0, value + half]],
+            rtol=1e-9,
+            atol=1e-9,
+            err_msg=str(i),
+        )
     assert len(figure.axes[0].containers) == 3
     for kind in ("line", "evolution", "weights", "history"):
         words_in_place(figures.KINDS[kind](kinked))
@@ -185,17 +223,27 @@ def test_weights_are_drawn_times_their_number(fixed, grown):
     for line, w in zip(ax.lines, fixed.weights, strict=False):
         np.testing.assert_allclose(line.get_ydata(), len(w) * np.sort(w)[::-1])
     assert ax.lines[-1].get_ydata()[0] == 1
-    assert [line.get_label() for line in ax.lines] == ["initial (32)", "source (64)", "1/M: Monte Carlo"]
+    assert [line.get_label() for line in ax.lines] == [
+        "initial (32)",
+        "source (64)",
+        "1/M: Monte Carlo",
+    ]
     # Weights that are polynomials in time are drawn at its end: as `explain` has them there, from its own sums of powers.
     (w,) = grown.weights
     assert w.ndim == 2
     drawn = figures.weights(grown).axes[0].lines[0].get_ydata()
     found = grown.explain(grown.problem.horizon, [0.2] * 4, samples=16)
     np.testing.assert_allclose(
-        drawn, len(w) * np.sort(found.weights["initial"])[::-1], rtol=1e-9, atol=1e-9 * np.abs(drawn).max()
+        drawn,
+        len(w) * np.sort(found.weights["initial"])[::-1],
+        rtol=1e-9,
+        atol=1e-9 * np.abs(drawn).max(),
     )
     np.testing.assert_allclose(
-        figures.explanation(found).axes[1].lines[0].get_ydata(), drawn, rtol=1e-9, atol=1e-9 * np.abs(drawn).max()
+        figures.explanation(found).axes[1].lines[0].get_ydata(),
+        drawn,
+        rtol=1e-9,
+        atol=1e-9 * np.abs(drawn).max(),
     )
 
 
@@ -210,12 +258,23 @@ def test_many_weights_are_thinned_to_their_ends():
 
 def test_history_shows_every_round(fixed):
     errors = [1e-2, 3e-5, 0.0]
-    rounds = [Round((48 * 2**i, 48 * 2**i), 768 * 2**i, 3, "signs", e, 2.0**i) for i, e in enumerate(errors)]
+    rounds = [
+        Round((48 * 2**i, 48 * 2**i), 768 * 2**i, 3, "signs", e, 2.0**i)
+        for i, e in enumerate(errors)
+    ]
     stopped = "the next round would take about 11 s, and 4.1 of 10 s are spent"
-    stats = {"history": tuple(rounds), "estimated_error": 4e-5, "features": (96, 96), "rows": (1536, 0), "stopped": stopped}
+    stats = {
+        "history": tuple(rounds),
+        "estimated_error": 4e-5,
+        "features": (96, 96),
+        "rows": (1536, 0),
+        "stopped": stopped,
+    }
     figure = figures.history(SimpleNamespace(stats=stats))
     by_features, by_seconds = figure.axes
-    np.testing.assert_allclose(by_features.lines[0].get_data(), ([96, 192, 384], [1e-2, 3e-5, 1e-17]))
+    np.testing.assert_allclose(
+        by_features.lines[0].get_data(), ([96, 192, 384], [1e-2, 3e-5, 1e-17])
+    )
     np.testing.assert_allclose(by_seconds.lines[0].get_data(), ([1, 2, 4], [1e-2, 3e-5, 1e-17]))
     assert by_features.lines[1].get_ydata()[0] == 4e-5
     assert by_features.lines[2].get_xdata()[0] == 192  # the one taken: not the last
@@ -231,7 +290,9 @@ def test_a_normal_region_and_every_kind(cloud, grown):
     x = figure.axes[0].lines[0].get_xdata()
     assert figure.axes[-1].get_xlabel() == "$x_{2}$"
     assert x[4] == 1.0
-    assert x[-1] - x[0] == pytest.approx(2.0, rel=0.15)  # twice two standard deviations, known from 256 points
+    assert x[-1] - x[0] == pytest.approx(
+        2.0, rel=0.15
+    )  # twice two standard deviations, known from 256 points
     assert len(figure.axes) == 1  # nothing is known of its error
     for kind in set(figures.KINDS) - {"history"}:
         words_in_place(figures.KINDS[kind](cloud))
@@ -252,7 +313,9 @@ def test_slices_refuse_in_words(fixed, arguments, words):
 
 
 def test_evolution_takes_one_point(fixed):
-    with pytest.raises(hn.InputError, match=r"`x` must be one point, of shape \(5,\); got shape \(2, 5\)"):
+    with pytest.raises(
+        hn.InputError, match=r"`x` must be one point, of shape \(5,\); got shape \(2, 5\)"
+    ):
         figures.evolution(fixed, x=np.zeros((2, 5)))
 
 
@@ -280,7 +343,11 @@ def test_every_colour_can_be_seen_on_white_and_on_dark():
 
     def luminance(colour):
         rgb = np.array(matplotlib.colors.to_rgb(colour))
-        return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722]
+        return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4) @ [
+            0.2126,
+            0.7152,
+            0.0722,
+        ]
 
     def contrast(one, other):
         low, high = sorted([luminance(one), luminance(other)])
@@ -291,7 +358,9 @@ def test_every_colour_can_be_seen_on_white_and_on_dark():
         assert min(contrast(colour, paper) for colour in (*style.COLOURS[:3], style.GREY)) > 3.3
 
 
-@pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(
+    ("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+)
 def test_files_are_of_their_kind_and_the_same_each_time(ending, magic, tmp_path):
     figure = Figure()
     figure.subplots().plot([0, 1], [1, 0])

@@ -40,7 +40,10 @@ BAD = [
     ({"diffusion": 0.0}, r"`diffusion` must be .* D in u_t"),
     ({"diffusion": -2.0}, r"`diffusion` must be"),
     ({"diffusion": np.ones(4)}, r"`diffusion` must fit 3 coordinates; got shape \(4,\)"),
-    ({"diffusion": np.array([1.0, -1.0, 2.0])}, r"`diffusion` must be > 0 in every coordinate; it is -1 in coordinate 1"),
+    (
+        {"diffusion": np.array([1.0, -1.0, 2.0])},
+        r"`diffusion` must be > 0 in every coordinate; it is -1 in coordinate 1",
+    ),
     (
         {"diffusion": np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]])},
         r"`diffusion` must be positive definite; its eigenvalues lie between -1 and 3",
@@ -51,10 +54,16 @@ BAD = [
     ({"diffusion": np.array([1.0, np.nan, 1.0])}, r"finite"),
     ({"diffusion": lambda x: 1.0}, r"`diffusion` must take 2 argument\(s\), \(t, x\)"),
     ({"drift": np.ones(2)}, r"`drift` must be one finite number, or one for each of 3 coordinates"),
-    ({"process": hn.OrnsteinUhlenbeck(0.5, mean=lambda t, x: x)}, r"`mean` must be a vector of 3 numbers; got a function"),
+    (
+        {"process": hn.OrnsteinUhlenbeck(0.5, mean=lambda t, x: x)},
+        r"`mean` must be a vector of 3 numbers; got a function",
+    ),
     ({"reaction": np.ones(2)}, r"`reaction` must be one number, c in c u"),
     ({"reaction": lambda x: 1.0}, r"`reaction` must take 2 argument\(s\), \(t, x\)"),
-    ({"terminal": lambda x: x[0]}, r"`initial` \(u at t = 0\) or `terminal` \(u at t = horizon\); got both"),
+    (
+        {"terminal": lambda x: x[0]},
+        r"`initial` \(u at t = 0\) or `terminal` \(u at t = horizon\); got both",
+    ),
     ({"initial": None}, r"or `terminal` \(u at t = horizon\); got neither"),
     ({"process": "brownian"}, r"`process` must be hn.GeometricBrownian"),
     ({"diffusion": np.ones((3, 2))}, r"`diffusion` must be a square matrix; got shape \(3, 2\)"),
@@ -63,8 +72,14 @@ BAD = [
     ({"drift": "3"}, r"`drift` must be made of finite real numbers; got '3'"),
     ({"reaction": float("nan")}, r"`reaction` must be made of finite real numbers; got nan"),
     ({"reaction": 1000.0}, r"`reaction` times `horizon` must be at most 100 in size"),
-    ({"process": hn.OrnsteinUhlenbeck("a")}, r"`rate` must be made of finite real numbers; got 'a'"),
-    ({"process": hn.OrnsteinUhlenbeck(40.0)}, r"`rate` times `horizon` must be at most 15 in size .*; got 20"),
+    (
+        {"process": hn.OrnsteinUhlenbeck("a")},
+        r"`rate` must be made of finite real numbers; got 'a'",
+    ),
+    (
+        {"process": hn.OrnsteinUhlenbeck(40.0)},
+        r"`rate` times `horizon` must be at most 15 in size .*; got 20",
+    ),
     (
         {"process": hn.OrnsteinUhlenbeck(4.0), "source": lambda t, x: x[0]},
         r"`rate` times `horizon` must be at most 1 in size .*source",
@@ -73,12 +88,21 @@ BAD = [
         {"process": hn.GeometricBrownian(0.2, correlation="a"), "region": hn.Box(1.0, 2.0)},
         r"`correlation` must be made of finite real",
     ),
-    ({"process": hn.GeometricBrownian(0.2), "region": hn.Normal(1.0, 0.01)}, r"`region` must lie in positive coordinates"),
-    ({"process": hn.GeometricBrownian(0.2), "region": hn.Box(0.0, 0.1)}, r"`region` must lie in positive coordinates"),
+    (
+        {"process": hn.GeometricBrownian(0.2), "region": hn.Normal(1.0, 0.01)},
+        r"`region` must lie in positive coordinates",
+    ),
+    (
+        {"process": hn.GeometricBrownian(0.2), "region": hn.Box(0.0, 0.1)},
+        r"`region` must lie in positive coordinates",
+    ),
     ({"process": hn.OrnsteinUhlenbeck(1.0), "drift": 1.0}, r"leave `diffusion` and `drift` out"),
     ({"process": hn.OrnsteinUhlenbeck(0.0)}, r"`rate` must be one finite number, not zero"),
     ({"process": hn.GeometricBrownian(0.2)}, r"`region` must lie in positive coordinates"),
-    ({"process": hn.GeometricBrownian(-0.2), "region": hn.Box(1.0, 2.0)}, r"`volatility` must be > 0"),
+    (
+        {"process": hn.GeometricBrownian(-0.2), "region": hn.Box(1.0, 2.0)},
+        r"`volatility` must be > 0",
+    ),
     (
         {"process": hn.GeometricBrownian(0.2, correlation=np.eye(2)), "region": hn.Box(1.0, 2.0)},
         r"`correlation` must be one number, or",
@@ -93,15 +117,30 @@ BAD = [
         r"`initial` must return a scalar; for x of shape \(3,\) it returned shape \(3,\). Sum over",
     ),
     ({"initial": lambda x: 1}, r"`initial` must return a real float; it returned int.*1.0"),
-    ({"initial": lambda x: jnp.sum(jnp.exp(1j * x))}, r"`initial` must return a real number; it returned complex128.*jnp.real"),
+    (
+        {"initial": lambda x: jnp.sum(jnp.exp(1j * x))},
+        r"`initial` must return a real number; it returned complex128.*jnp.real",
+    ),
     ({"initial": lambda x: (x[0], x[1])}, r"`initial` must return one scalar; .* 2 arrays"),
-    ({"initial": lambda x: math.sin(x[0])}, r"`initial` must be traceable.*jnp.sin in place of math.sin"),
-    ({"initial": lambda x: math.sin(x)}, r"`initial` must be traceable.*jnp.sin in place of math.sin"),
+    (
+        {"initial": lambda x: math.sin(x[0])},
+        r"`initial` must be traceable.*jnp.sin in place of math.sin",
+    ),
+    (
+        {"initial": lambda x: math.sin(x)},
+        r"`initial` must be traceable.*jnp.sin in place of math.sin",
+    ),
     ({"initial": branch}, r"`initial` must be traceable.*branches.*test_problem.py:\d+.*jnp.where"),
     ({"initial": lambda x: np.sin(x).sum()}, r"`initial` must be traceable.*NumPy.*jnp.sin"),
-    ({"initial": broken}, r"`initial` must be computable for x of shape \(3,\); it raised TypeError"),
+    (
+        {"initial": broken},
+        r"`initial` must be computable for x of shape \(3,\); it raised TypeError",
+    ),
     ({"initial": lambda x: {}["key"]}, r"`initial` must be computable .* KeyError"),
-    ({"initial": lambda t, x: x[0]}, r"`initial` must take 1 argument\(s\), \(x\); it takes 2 required one\(s\), \(t, x\)"),
+    (
+        {"initial": lambda t, x: x[0]},
+        r"`initial` must take 1 argument\(s\), \(x\); it takes 2 required one\(s\), \(t, x\)",
+    ),
     ({"initial": lambda: 1.0}, r"`initial` must take 1 argument"),
     (
         {"initial": lambda x: jnp.sum(jnp.sqrt(x))},
@@ -112,8 +151,14 @@ BAD = [
         {"source": lambda x: x[0]},
         r"`source` must be a function of \(t, x\), \(t, x, u\) or .*; its required parameters are \(x\)",
     ),
-    ({"source": lambda x, t: x[0]}, r"`source` must be a function of \(t, x\); its parameters are \(x, t\). Time comes first"),
-    ({"initial": lambda x: x[5]}, r"`initial` must stay inside x, which has shape \(3,\).*IndexError"),
+    (
+        {"source": lambda x, t: x[0]},
+        r"`source` must be a function of \(t, x\); its parameters are \(x, t\). Time comes first",
+    ),
+    (
+        {"initial": lambda x: x[5]},
+        r"`initial` must stay inside x, which has shape \(3,\).*IndexError",
+    ),
     (
         {"source": lambda t, x, u, du, more: u},
         r"`source` must be a function of .*; its required parameters are \(t, x, u, du, more\)",
@@ -121,14 +166,22 @@ BAD = [
     ({"source": lambda t, x: x}, r"`source` must return a scalar"),
     ({"source": lambda t, x: jnp.sum(x) / (t - t)}, r"`source` must be finite.*t = "),
     ({"region": 1.0}, r"`region` must be hn.Box, hn.Point or hn.Normal; got 1.0"),
-    ({"region": hn.Box([0.0, 0.0], [1.0, 1.0])}, r"`region` must be a region of R\^3; this Box has 2 coordinates"),
-    ({"region": hn.Point([0.0])}, r"`region` must be a region of R\^3; this Point has 1 coordinates"),
+    (
+        {"region": hn.Box([0.0, 0.0], [1.0, 1.0])},
+        r"`region` must be a region of R\^3; this Box has 2 coordinates",
+    ),
+    (
+        {"region": hn.Point([0.0])},
+        r"`region` must be a region of R\^3; this Point has 1 coordinates",
+    ),
     ({"region": hn.Normal(np.zeros(4))}, r"`region` must be a region of R\^3; this Normal has 4"),
     ({"exact": lambda x: x[0]}, r"`exact` must take 2 argument"),
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), BAD, ids=[f"{i}-{next(iter(c))}" for i, (c, _) in enumerate(BAD)])
+@pytest.mark.parametrize(
+    ("change", "message"), BAD, ids=[f"{i}-{next(iter(c))}" for i, (c, _) in enumerate(BAD)]
+)
 def test_bad_problems_are_refused_in_words(change, message):
     with pytest.raises(hn.InputError, match=message):
         hn.Problem(**{**GOOD, **change})
@@ -146,8 +199,14 @@ def test_bad_problems_are_refused_in_words(change, message):
         (lambda: hn.Function(3), r"`function` must be a function"),
         (lambda: hn.Function(smooth, laplacian=2.0), r"`laplacian` must be a function"),
         (lambda: hn.problems.get("nothing"), r"`name` must be one of 'forced-sine'.*got 'nothing'"),
-        (lambda: hn.problems.get("oscillating", dims=3), r"takes the parameters dim, horizon.*got 'dims'"),
-        (lambda: hn.problems.get("oscillating", diffusion="a"), r"`diffusion` must be one finite number > 0; got 'a'"),
+        (
+            lambda: hn.problems.get("oscillating", dims=3),
+            r"takes the parameters dim, horizon.*got 'dims'",
+        ),
+        (
+            lambda: hn.problems.get("oscillating", diffusion="a"),
+            r"`diffusion` must be one finite number > 0; got 'a'",
+        ),
         (lambda: hn.problems.get("oscillating", dim=0), r"`dim` must be"),
     ],
 )
@@ -159,12 +218,16 @@ def test_bad_pieces_are_refused_in_words(make, message):
 def test_arity_counts_required_positional_parameters():
     hn.Problem(**{**GOOD, "initial": lambda x, scale=2.0: scale * smooth(x)})
     hn.Problem(**{**GOOD, "initial": functools.partial(lambda a, x: a * smooth(x), 2.0)})
-    hn.Problem(**{**GOOD, "source": hn.Function(lambda *args: args[0] * smooth(args[1]), arguments="t x")})
+    hn.Problem(
+        **{**GOOD, "source": hn.Function(lambda *args: args[0] * smooth(args[1]), arguments="t x")}
+    )
 
 
 def test_float32_constants_are_pointed_out_by_name():
     coefficients = jnp.asarray([0.1, 0.2, 0.3], jnp.float32)
-    with pytest.warns(hn.HeatnetsWarning, match=r"`initial` captures.*`coefficients` \(float32, shape \(3,\)\)"):
+    with pytest.warns(
+        hn.HeatnetsWarning, match=r"`initial` captures.*`coefficients` \(float32, shape \(3,\)\)"
+    ):
         hn.Problem(**{**GOOD, "initial": lambda x: jnp.sum(coefficients * x)})
 
 
@@ -230,7 +293,10 @@ def test_one_dimension_has_vectors_too():
         hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.sin(x))
 
 
-@pytest.mark.parametrize("region", [hn.Box(-2.0, [1.0, 2.0, 3.0]), hn.Normal([1.0, 2.0, 3.0], 0.1), hn.Point([1.0, 2.0, 3.0])])
+@pytest.mark.parametrize(
+    "region",
+    [hn.Box(-2.0, [1.0, 2.0, 3.0]), hn.Normal([1.0, 2.0, 3.0], 0.1), hn.Point([1.0, 2.0, 3.0])],
+)
 def test_regions_sample_where_they_say(region):
     x = region.sample(np.random.default_rng(0), 4000, 3)
     assert x.shape == (4000, 3)

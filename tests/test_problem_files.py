@@ -96,11 +96,17 @@ def test_fingerprints_see_what_lies_outside_the_region():
             {"diffusion": lambda t, x: 1 + 0.1 * jnp.tanh(x[0]), "form": "trace"},
         ),
         ('drift = "-x * (1 + t)"', {"drift": lambda t, x: -x * (1 + t)}),
-        ('reaction = "-t * x[0]^2 / (1 + x[0]^2)"', {"reaction": lambda t, x: -t * x[0] ** 2 / (1 + x[0] ** 2)}),
+        (
+            'reaction = "-t * x[0]^2 / (1 + x[0]^2)"',
+            {"reaction": lambda t, x: -t * x[0] ** 2 / (1 + x[0] ** 2)},
+        ),
         ("diffusion = [[1.0, 0.2], [0.2, 2.0]]", {"diffusion": np.array([[1.0, 0.2], [0.2, 2.0]])}),
         ("region = { normal = { mean = 0.5, std = 2 } }", {"region": hn.Normal(0.5, 2.0)}),
         ("region = { point = 0.5 }", {"region": hn.Point([0.5, 0.5])}),
-        ("[process.ornstein_uhlenbeck]\nrate = 0.5\nmean = 1.0", {"process": hn.OrnsteinUhlenbeck(0.5, 1.0)}),
+        (
+            "[process.ornstein_uhlenbeck]\nrate = 0.5\nmean = 1.0",
+            {"process": hn.OrnsteinUhlenbeck(0.5, 1.0)},
+        ),
     ],
 )
 def test_everything_a_problem_may_have(more, wanted):
@@ -123,7 +129,12 @@ def test_terminal_problems_and_processes():
 
 def test_named_problems():
     stated = from_toml('problem = "allen-cahn"\ndim = 7\nhorizon = 0.25\n').problem
-    assert differences(fingerprint(stated), fingerprint(hn.problems.get("allen-cahn", dim=7, horizon=0.25))) == []
+    assert (
+        differences(
+            fingerprint(stated), fingerprint(hn.problems.get("allen-cahn", dim=7, horizon=0.25))
+        )
+        == []
+    )
 
 
 def test_all_errors_are_told_at_once_with_their_lines():
@@ -175,7 +186,10 @@ def test_mistakes(text, words):
         from_toml(text)
 
 
-@pytest.mark.parametrize(("text", "size"), [("4GiB", 2**32), ("500M", 500 * 2**20), ("1e9", 10**9), (" 2.5 kB ", 2560), ("7", 7)])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("4GiB", 2**32), ("500M", 500 * 2**20), ("1e9", 10**9), (" 2.5 kB ", 2560), ("7", 7)],
+)
 def test_sizes(text, size):
     assert size_in_bytes(text) == size
 
@@ -189,7 +203,12 @@ problem = hn.Problem(dim=2, horizon=0.5, initial=lambda x: {})
 
 def test_python_files(tmp_path):
     file = tmp_path / "own.py"
-    file.write_text(PYTHON.format("jnp.sum(jnp.sin(x))", "options = {'seconds': 2}\npoints = [(0.5, 0.1), (0.2, [0.1, 0.3])]"))
+    file.write_text(
+        PYTHON.format(
+            "jnp.sum(jnp.sin(x))",
+            "options = {'seconds': 2}\npoints = [(0.5, 0.1), (0.2, [0.1, 0.3])]",
+        )
+    )
     stated = read(file)
     assert stated.options == {"seconds": 2}
     assert [w.t for w in stated.points] == [0.5, 0.2]
@@ -234,7 +253,9 @@ def test_fuzzed_files_are_read_or_refused_in_words():
         text = list(lines)
         for _ in range(rng.randint(1, 3)):
             k = rng.randrange(len(text))
-            text[k] = rng.choice([rng.choice(junk), text[k][: rng.randrange(len(text[k]) + 1)], text[k][::-1]])
+            text[k] = rng.choice(
+                [rng.choice(junk), text[k][: rng.randrange(len(text[k]) + 1)], text[k][::-1]]
+            )
         try:
             from_toml("\n".join(text))
             read_ += 1

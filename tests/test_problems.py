@@ -15,14 +15,22 @@ PARAMETERS = {
     "forced-sine": [{}],
     "product-of-sines": [{"dim": 1}, {"dim": 4, "diffusion": 0.4}],
     "oscillating": [{"dim": 1}, {"dim": 6, "diffusion": 0.3, "wavenumber": 1.5}],
-    "nonseparable": [{"dim": 1}, {"dim": 2, "alpha": 0.5}, {"dim": 7, "diffusion": 0.6, "alpha": 2.0, "beta": 0.7}],
+    "nonseparable": [
+        {"dim": 1},
+        {"dim": 2, "alpha": 0.5},
+        {"dim": 7, "diffusion": 0.6, "alpha": 2.0, "beta": 0.7},
+    ],
 }
 PARAMETERS |= {
-    name: [{"dim": 2}, {"dim": 5}] for kind in ("linear", "variable", "semilinear", "finance") for name in hn.problems.names(kind)
+    name: [{"dim": 2}, {"dim": 5}]
+    for kind in ("linear", "variable", "semilinear", "finance")
+    for name in hn.problems.names(kind)
 }
 DEFAULT = [{"dim": 2, "diffusion": 1.3}, {"dim": 5, "diffusion": 0.4}]
 CASES = [
-    pytest.param(name, p, id=f"{name}-{i}") for name in hn.problems.names() for i, p in enumerate(PARAMETERS.get(name, DEFAULT))
+    pytest.param(name, p, id=f"{name}-{i}")
+    for name in hn.problems.names()
+    for i, p in enumerate(PARAMETERS.get(name, DEFAULT))
 ]
 
 
@@ -30,10 +38,21 @@ CASES = [
 def test_the_exact_solution_solves_the_equation(name, parameters):
     problem = hn.problems.get(name, **parameters)
     if problem.exact is None:
-        assert name in ("arithmetic-basket", "max-call", "default-risk", "allen-cahn", "sine-gordon", "rational")
+        assert name in (
+            "arithmetic-basket",
+            "max-call",
+            "default-risk",
+            "allen-cahn",
+            "sine-gordon",
+            "rational",
+        )
         return
     # In coordinates where nothing is left but scatter and source; those of heat problems are the user's own.
-    plain, frame, A = problem.canonical, problem.transform, problem.canonical.diffusion.matrix(problem.dim)
+    plain, frame, A = (
+        problem.canonical,
+        problem.transform,
+        problem.canonical.diffusion.matrix(problem.dim),
+    )
 
     def v(s, y):
         t, x = frame.from_canonical(s, y)
@@ -49,7 +68,9 @@ def test_the_exact_solution_solves_the_equation(name, parameters):
             return a * jax.grad(lambda q: v(s, q))(z)
 
         slope, hessian = jax.grad(lambda z: v(s, z))(y), jax.hessian(lambda z: v(s, z))(y)
-        trace = jnp.sum((given.diffusion(t, x) if callable(given.diffusion) else 1.0) * jnp.diagonal(hessian))
+        trace = jnp.sum(
+            (given.diffusion(t, x) if callable(given.diffusion) else 1.0) * jnp.diagonal(hessian)
+        )
         second = jnp.trace(jax.jacfwd(flux)(y)) if given.divergence else trace
         c = given.reaction(t, x) if callable(given.reaction) else given.reaction
         return second + given.drift(t, x) @ slope + c * v(s, y)
@@ -62,14 +83,24 @@ def test_the_exact_solution_solves_the_equation(name, parameters):
             right = plain.nonlinear(s, y, v(s, y), jax.grad(lambda z: v(s, z))(y))
         return left, right, v(jnp.zeros(()), y), plain.initial(y)
 
-    region = problem.transform_region(hn.Box(80.0, 120.0) if name == "geometric-basket" else problem.region)
+    region = problem.transform_region(
+        hn.Box(80.0, 120.0) if name == "geometric-basket" else problem.region
+    )
     rng = np.random.default_rng(0)
-    for s, y in zip(*region.at(1 - rng.random(5), problem.horizon, region.sample(rng, 5, problem.dim)), strict=True):
+    for s, y in zip(
+        *region.at(1 - rng.random(5), problem.horizon, region.sample(rng, 5, problem.dim)),
+        strict=True,
+    ):
         left, right, start, initial = sides(s, y)
         size = abs(initial) if name == "barenblatt" else 1.0
-        np.testing.assert_allclose(left, right, rtol=1e-11, atol=1e-12 * size if name != "geometric-basket" else 1e-9)
         np.testing.assert_allclose(
-            start, initial, rtol=1e-14 if not frame.changes and name != "hamilton-jacobi" else 1e-12, atol=1e-15
+            left, right, rtol=1e-11, atol=1e-12 * size if name != "geometric-basket" else 1e-9
+        )
+        np.testing.assert_allclose(
+            start,
+            initial,
+            rtol=1e-14 if not frame.changes and name != "hamilton-jacobi" else 1e-12,
+            atol=1e-15,
         )  # an integral
 
 
@@ -81,14 +112,25 @@ def test_closed_form_laplacians(name, parameters):
         return
     t, x = (jnp.asarray(a[0]) for a in hn.random_points(problem, 1, seed=3))
     hessian = jax.jit(jax.hessian(problem.initial))(x)
-    np.testing.assert_allclose(jax.jit(lambda y: problem.initial.laplacian(y))(x), jnp.trace(hessian), rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(
+        jax.jit(lambda y: problem.initial.laplacian(y))(x),
+        jnp.trace(hessian),
+        rtol=1e-11,
+        atol=1e-12,
+    )
     if problem.source is not None:
         wanted = jnp.trace(jax.jit(jax.hessian(lambda y: problem.source(t, y)))(x))
         np.testing.assert_allclose(problem.source.laplacian(t, x), wanted, rtol=1e-10, atol=1e-11)
 
 
 def test_sine_and_cosine():
-    x = np.concatenate([np.random.default_rng(0).uniform(-1e4, 1e4, 20000), np.arange(-40, 41) * np.pi / 4, [0.0, 1e-300]])
+    x = np.concatenate(
+        [
+            np.random.default_rng(0).uniform(-1e4, 1e4, 20000),
+            np.arange(-40, 41) * np.pi / 4,
+            [0.0, 1e-300],
+        ]
+    )
     for name in ("sin", "cos"):
         wanted = getattr(np, name)(x.astype(np.longdouble))
         assert float(np.max(np.abs(np.asarray(getattr(elementary, name)(x)) - wanted))) < 2.3e-16
@@ -104,7 +146,9 @@ def test_laplacians_can_be_left_out():
 
 def test_relative_errors_are_the_papers():
     errors = hn.relative_errors([1.0, 2.0, 4.0], [1.0, 2.5, 3.0])
-    np.testing.assert_allclose(errors, [1.5 / 6.5, np.sqrt(0.25 + 1) / np.sqrt(1 + 6.25 + 9), 1.0 / 3.0])
+    np.testing.assert_allclose(
+        errors, [1.5 / 6.5, np.sqrt(0.25 + 1) / np.sqrt(1 + 6.25 + 9), 1.0 / 3.0]
+    )
     with pytest.raises(hn.InputError, match="one shape"):
         hn.relative_errors([1.0], [1.0, 2.0])
     with pytest.raises(hn.InputError, match="zero at every point"):

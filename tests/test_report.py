@@ -34,7 +34,12 @@ def picture():
 @pytest.fixture(scope="module")
 def page():
     settings = Table("Settings", (ColumnGroup("", ("what", "value")),), [["seed", "0"]])
-    sections = [Section(name, f"Result {name}", ["Words with <angles> & more."], [TABLE], [picture()], settings) for name in "ab"]
+    sections = [
+        Section(
+            name, f"Result {name}", ["Words with <angles> & more."], [TABLE], [picture()], settings
+        )
+        for name in "ab"
+    ]
     return html.page("A report", "What it is.", sections)
 
 
@@ -96,7 +101,9 @@ def test_tables_in_markdown_and_in_a_terminal():
     assert lines[2] == "| 100 | 1e-7 | 5 | <1e-9 |"
     assert all(line.count("|") == 5 for line in lines)
     stacked = html.markdown(TABLE, widest=3)
-    assert stacked.startswith("*the paper*\n\n| d | L2 | min |\n|---|---|---|\n| 100 … 200 | 1e-7 | 5 |\n\n*here*")
+    assert stacked.startswith(
+        "*the paper*\n\n| d | L2 | min |\n|---|---|---|\n| 100 … 200 | 1e-7 | 5 |\n\n*here*"
+    )
     assert stacked.endswith("| 500 | 2e-8 |")
     console = Console(width=40, record=True, file=io.StringIO())
     console.print(*html.text(TABLE))
@@ -112,7 +119,10 @@ def test_numbers(value, words):
     assert html.number(value) == words
 
 
-@pytest.mark.parametrize(("value", "words"), [(None, "–"), (0.05, "0.05×"), (3.21, "3.2×"), (5432.1, "5,400×"), (3e8, "3e+08×")])
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(None, "–"), (0.05, "0.05×"), (3.21, "3.2×"), (5432.1, "5,400×"), (3e8, "3e+08×")],
+)
 def test_ratios(value, words):
     assert html.times(value) == words
 

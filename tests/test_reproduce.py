@@ -48,7 +48,9 @@ def test_plans_are_whole_and_sections_show_what_is_there(name, scale):
         parameters = hn.problems.parameters_of(cell.problem)
         assert set(cell.parameters) <= set(parameters)
         assert cell.cost > 0
-    section = reproduce.RESULTS[name].section(CellResults(), scale)  # nothing computed yet: dashes, no failure
+    section = reproduce.RESULTS[name].section(
+        CellResults(), scale
+    )  # nothing computed yet: dashes, no failure
     assert section.name == name
     assert all(len(row) == len(table.columns) for table in section.tables for row in table.rows)
     assert f"{len(plan)} of {len(plan)} cells" in " ".join(section.settings.rows[-2])
@@ -59,7 +61,11 @@ def test_the_paper_s_sizes_are_in_the_plans():
     plan = {name: module.plan("paper") for name, module in reproduce.RESULTS.items()}
 
     def sizes(name):
-        return {(tuple(c.options["features"]), tuple(c.options["rows"])) for c in plan[name] if c.kind == "trained"}
+        return {
+            (tuple(c.options["features"]), tuple(c.options["rows"]))
+            for c in plan[name]
+            if c.kind == "trained"
+        }
 
     assert sizes("one-dim") == {((32, 64), (3000, 1000))}
     assert sizes("table-1") == {((15000, 0), (20000, 4000))}
@@ -69,16 +75,25 @@ def test_the_paper_s_sizes_are_in_the_plans():
     assert sizes("nonseparable") == {((4000, 6000), (15000, 3000))}
     assert {c.seed for c in plan["underdetermined"] if c.kind == "trained"} == set(range(20))
     assert {(c.parameters["dim"], c.parameters["horizon"]) for c in plan["horizons"]} >= {
-        (d, T) for d in (5, 10, 20, 50, 100, 200, 300, 500, 750, 1000) for T in (0.25, 0.5, 0.75, 1.0)
+        (d, T)
+        for d in (5, 10, 20, 50, 100, 200, 300, 500, 750, 1000)
+        for T in (0.25, 0.5, 0.75, 1.0)
     }
     assert max(c.parameters["dim"] for c in plan["table-2"]) == 100_000
     assert max(c.parameters["dim"] for c in plan["nonseparable"]) == 10_000
-    assert {(d, M) for d, M in published.TABLE_2} == {(d, M) for d in (100, 500, 1000, 2000) for M in (8000, 10000)}
+    assert {(d, M) for d, M in published.TABLE_2} == {
+        (d, M) for d in (100, 500, 1000, 2000) for M in (8000, 10000)
+    }
 
 
 def test_a_run_writes_everything_and_the_next_computes_nothing(small, tmp_path, monkeypatch):
     assert reproduce.run(["table-2"], "quick", tmp_path) == []
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html", "table-2.json", "table-2.png", "table-2.svg"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "report.html",
+        "table-2.json",
+        "table-2.png",
+        "table-2.svg",
+    ]
     found = json.loads((tmp_path / "table-2.json").read_text())
     assert list(found["cells"]) == [cell.key for cell in table_2.plan("quick")]
     given = found["cells"]["paper d=100 M=10000 given"]
@@ -88,7 +103,9 @@ def test_a_run_writes_everything_and_the_next_computes_nothing(small, tmp_path, 
     assert {"heatnets", "source", "jax", "numpy", "device"} <= set(given["made"])
     assert given["measured"]["wall"] > 0
     automatic = found["cells"]["paper d=100 M=10000 automatic"]
-    assert automatic["errors"]["l2"] == pytest.approx(given["errors"]["l2"], rel=1e-6)  # one network, two Laplacians
+    assert automatic["errors"]["l2"] == pytest.approx(
+        given["errors"]["l2"], rel=1e-6
+    )  # one network, two Laplacians
     assert found["cells"]["default d=3"]["errors"]["l2"] < 1e-12
     assert found["cells"]["plain d=100"]["difference"] < 1e-13
 
@@ -132,7 +149,9 @@ reproduce.run(["table-2"], "quick", Path(sys.argv[1]), Watch())
     )
 
     def start(folder):
-        return subprocess.Popen([sys.executable, "-c", run, str(folder)], stdout=subprocess.PIPE, text=True)
+        return subprocess.Popen(
+            [sys.executable, "-c", run, str(folder)], stdout=subprocess.PIPE, text=True
+        )
 
     whole = start(tmp_path / "whole").communicate()[0].splitlines()
     killed = start(tmp_path / "killed")
@@ -185,7 +204,12 @@ def test_maps_are_kept_small_and_true():
     assert len(text) < 27_000
     assert np.max(np.abs(cells.decoded(text) - values)) < 0.01
     keys = [cell.key for cell in one_dim.plan("paper") if cell.options.get("maps")]
-    assert keys == ["gaussian seed=0", "gaussian-sobol seed=0", "importance seed=0", "default seed=0"]
+    assert keys == [
+        "gaussian seed=0",
+        "gaussian-sobol seed=0",
+        "importance seed=0",
+        "default seed=0",
+    ]
 
 
 def test_the_source_digest_is_of_the_source():
@@ -194,7 +218,10 @@ def test_the_source_digest_is_of_the_source():
 
 @pytest.mark.parametrize(
     ("names", "scale", "words"),
-    [(["table-3"], "quick", "`name` must be one of"), (["table-2"], "huge", "`scale` must be one of")],
+    [
+        (["table-3"], "quick", "`name` must be one of"),
+        (["table-2"], "huge", "`scale` must be one of"),
+    ],
 )
 def test_mistakes_are_answered_before_anything_is_written(names, scale, words, tmp_path):
     with pytest.raises(InputError, match=words):

@@ -33,8 +33,12 @@ KINDS = {
     "slopes": lambda: hn.solve(hn.problems.get("hamilton-jacobi", dim=3), seconds=3),
     "steps": lambda: hn.solve(hn.problems.get("hyperbolic", dim=2), seconds=3),
     "payoff": lambda: hn.solve(hn.problems.get("geometric-basket", dim=2), seconds=2),
-    "kernels": lambda: hn.solve(hn.problems.get("forced-sine"), family="gaussian", features=(20, 20), enforce="mild"),
-    "the paper's": lambda: hn.solve(hn.problems.get("oscillating", dim=5), **hn.paper(20, 20, 200, 30)),
+    "kernels": lambda: hn.solve(
+        hn.problems.get("forced-sine"), family="gaussian", features=(20, 20), enforce="mild"
+    ),
+    "the paper's": lambda: hn.solve(
+        hn.problems.get("oscillating", dim=5), **hn.paper(20, 20, 200, 30)
+    ),
     "kinks in u": lambda: hn.solve(hn.Problem(**OWN), seconds=3),
 }
 
@@ -42,7 +46,9 @@ KINDS = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_solution_comes_back_as_it_was(kind, tmp_path):
     u = KINDS[kind]()
-    again = hn.load(u.save(tmp_path / "u.heatnets"), hn.Problem(**OWN) if kind == "kinks in u" else None)
+    again = hn.load(
+        u.save(tmp_path / "u.heatnets"), hn.Problem(**OWN) if kind == "kinks in u" else None
+    )
     x = 0.8 + 0.4 * np.random.default_rng(0).random((5, u.problem.dim))
     t = np.linspace(0.2, 0.9, 5) * u.problem.horizon
     np.testing.assert_array_equal(again(t, x), u(t, x))
@@ -79,7 +85,9 @@ def test_directions_and_versions_are_in_the_file(kept):
 
 
 def test_functions_are_not_stored_and_must_be_given_again(tmp_path):
-    u = hn.solve(hn.Problem(dim=2, horizon=0.5, initial=lambda x: jnp.sum(jnp.sin(x))), features=(8, 0))
+    u = hn.solve(
+        hn.Problem(dim=2, horizon=0.5, initial=lambda x: jnp.sum(jnp.sin(x))), features=(8, 0)
+    )
     path = u.save(tmp_path / "u.heatnets")
     with pytest.raises(hn.InputError, match="which are never stored"):
         hn.load(path)
@@ -114,9 +122,15 @@ def rewritten(path, target, change):
         (lambda m, a: a.update({"weights 0": np.zeros(3)}), "do not belong together"),
         (lambda m, a: m.pop("stats"), "is no complete result"),
         (lambda m, a: m["blocks"][0].update(feature="os.system"), "are not known to this version"),
-        (lambda m, a: m.update(origin={"named": "__import__", "parameters": {}}), "`name` must be one of"),
+        (
+            lambda m, a: m.update(origin={"named": "__import__", "parameters": {}}),
+            "`name` must be one of",
+        ),
         (lambda m, a: m.update(origin={"toml": "dim = 0"}), "errors, nothing was run"),
-        (lambda m, a: a.update({"block 0 direction": np.zeros((8, 2))}), "does not fit 8 features in 3 dimensions"),
+        (
+            lambda m, a: a.update({"block 0 direction": np.zeros((8, 2))}),
+            "does not fit 8 features in 3 dimensions",
+        ),
     ],
 )
 def test_files_that_say_something_else_are_refused(kept, tmp_path, change, words):
@@ -144,7 +158,10 @@ def test_foreign_files_run_nothing_and_allocate_nothing(kept, tmp_path, monkeypa
         ((2**20).to_bytes(8, "little") + b"{}", "is cut short"),
         (len(text).to_bytes(8, "little") + text + bytes(32), "is damaged"),
         (tensors({"a": np.zeros(4)}), "holds arrays, but is not a heatnets result"),
-        (tensors({"a": np.zeros(4)}, {"heatnets": "[" * 100_000, "sha256": "0"}), "does not match its SHA-256"),
+        (
+            tensors({"a": np.zeros(4)}, {"heatnets": "[" * 100_000, "sha256": "0"}),
+            "does not match its SHA-256",
+        ),
         (data[:-1], "is damaged"),
         (data[: len(data) // 2], "is"),
         (data + b"\0", "is damaged"),
@@ -207,7 +224,9 @@ def test_a_full_disk_leaves_the_file_that_was_there(kept, tmp_path, monkeypatch)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(atomic_files.os, "fsync", full)
-    with pytest.raises(hn.FileError, match="No space left on device. The file that was there is as it was"):
+    with pytest.raises(
+        hn.FileError, match="No space left on device. The file that was there is as it was"
+    ):
         u.save(target)
     assert target.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["u.heatnets"]
@@ -215,7 +234,10 @@ def test_a_full_disk_leaves_the_file_that_was_there(kept, tmp_path, monkeypatch)
 
 def test_places_that_cannot_be_written_are_refused(kept, tmp_path):
     u, _ = kept
-    for place, words in ((tmp_path / "none" / "u.heatnets", "there is no folder"), (tmp_path, "is a folder")):
+    for place, words in (
+        (tmp_path / "none" / "u.heatnets", "there is no folder"),
+        (tmp_path, "is a folder"),
+    ):
         with pytest.raises(hn.FileError, match=words):
             u.save(place)
 
@@ -234,7 +256,15 @@ GROWTHS = {
 
 
 @pytest.mark.parametrize(
-    "kind", ["equation", "mild", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("newton", "mild, fixed-point steps"))]
+    "kind",
+    [
+        "equation",
+        "mild",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("newton", "mild, fixed-point steps")
+        ),
+    ],
 )
 def test_a_growth_that_is_gone_on_with_ends_as_if_it_had_not_been_stopped(kind, tmp_path):
     make, tol, rounds = GROWTHS[kind]
@@ -249,7 +279,9 @@ def test_a_growth_that_is_gone_on_with_ends_as_if_it_had_not_been_stopped(kind, 
     with pytest.raises(Stopped):
         hn.solve(problem, tol=tol, seconds=600, checkpoint=file, progress=stop)
     lines = []
-    again = hn.solve(problem, tol=tol, seconds=600, checkpoint=file, progress=lambda line, *_: lines.append(line))
+    again = hn.solve(
+        problem, tol=tol, seconds=600, checkpoint=file, progress=lambda line, *_: lines.append(line)
+    )
     assert any(line.startswith("goes on after") for line in lines)
     assert not any(line.startswith(f"round {rounds - 1}:") for line in lines)
     for one, other in zip(again.weights, whole.weights, strict=True):
@@ -262,7 +294,9 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_difference(tmp_path,
     file = tmp_path / "part"
     hn.solve(hn.problems.get("oscillating", dim=3), seconds=3, checkpoint=file)
     before = file.read_bytes()
-    with pytest.raises(hn.InputError, match="belongs to another solve: `dim` differs: 4 here, 3 there"):
+    with pytest.raises(
+        hn.InputError, match="belongs to another solve: `dim` differs: 4 here, 3 there"
+    ):
         hn.solve(hn.problems.get("oscillating", dim=4), seconds=3, checkpoint=file)
     with pytest.raises(hn.InputError, match="`seed` is 1 here, 0 there"):
         hn.solve(hn.problems.get("oscillating", dim=3), seed=1, checkpoint=file)
@@ -270,7 +304,9 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_difference(tmp_path,
     with pytest.raises(hn.InputError, match=f"`heatnets` is '9.9' here, '{hn.__version__}' there"):
         hn.solve(hn.problems.get("oscillating", dim=3), checkpoint=file)
     monkeypatch.undo()
-    other = hn.ImportanceFamily(fraction_density=hn.Density(lambda rng, n: rng.beta(2, 1, (n, 1)), lambda r: 2 * r[:, 0]))
+    other = hn.ImportanceFamily(
+        fraction_density=hn.Density(lambda rng, n: rng.beta(2, 1, (n, 1)), lambda r: 2 * r[:, 0])
+    )
     with pytest.raises(hn.InputError, match="`draws` is"):
         hn.solve(hn.problems.get("oscillating", dim=3), family=other, checkpoint=file)
     with pytest.raises(hn.InputError, match="`checkpoint` keeps the rounds of a growth"):

@@ -50,7 +50,16 @@ def radial(dim, horizon, initial, f, width=12.0, cells=1200):
         out[1:] -= flow / volume[1:]
         return out
 
-    u = solve_ivp(right, (0, horizon), initial(centres), method="LSODA", rtol=1e-9, atol=1e-12, lband=1, uband=1).y[:, -1]
+    u = solve_ivp(
+        right,
+        (0, horizon),
+        initial(centres),
+        method="LSODA",
+        rtol=1e-9,
+        atol=1e-12,
+        lband=1,
+        uband=1,
+    ).y[:, -1]
     return (9 * u[0] - u[1]) / 8  # even in the radius
 
 
@@ -88,7 +97,13 @@ def test_a_polynomial_stands_in_for_a_source_with_kinks():
     kinked = hn.Problem(dim=2, horizon=1.0, initial=bell, source=lambda t, x, u: jnp.abs(u))
     assert kinked.canonical.source_has_kinks
     assert not problem.canonical.source_has_kinks
-    assert abs(float(ChebyshevSource(kinked.nonlinear.function, -1.0, 1.0)(0.0, jnp.zeros(2), 0.7)) - 0.7) < 0.1
+    assert (
+        abs(
+            float(ChebyshevSource(kinked.nonlinear.function, -1.0, 1.0)(0.0, jnp.zeros(2), 0.7))
+            - 0.7
+        )
+        < 0.1
+    )
 
 
 def brute(phi, t, x):
@@ -119,18 +134,28 @@ def test_entries_are_those_of_brute_force(source):
         one = jax.tree.map(lambda a: a[1], block)
         value, residual = one.both(data, t, x)
         assert float(value) == pytest.approx(float(one.value(data, t, x)), rel=1e-13)
-        assert float(residual) == pytest.approx(float(brute(lambda s, y, one=one: one.value(data, s, y), t, x)), rel=1e-9)
+        assert float(residual) == pytest.approx(
+            float(brute(lambda s, y, one=one: one.value(data, s, y), t, x)), rel=1e-9
+        )
 
 
 def table(problem, features, rows=40, seed=0):
     data, _ = equation(problem, 0)
-    points = uniform(problem.region, problem.horizon, rows, problem.dim, np.random.default_rng(seed))
+    points = uniform(
+        problem.region, problem.horizon, rows, problem.dim, np.random.default_rng(seed)
+    )
     found = Table(problem, data, make_context(), points)
-    found.add_features(ImportanceFamily().draw(problem, features, designs.DESIGNS["gaussian"], 0, True), "")
+    found.add_features(
+        ImportanceFamily().draw(problem, features, designs.DESIGNS["gaussian"], 0, True), ""
+    )
     return found
 
 
-@pytest.mark.parametrize("source", [lambda t, x, u: jnp.sin(2 * u) + t, lambda t, x, u, du: u * du[0] - du @ du], ids=["u", "du"])
+@pytest.mark.parametrize(
+    "source",
+    [lambda t, x, u: jnp.sin(2 * u) + t, lambda t, x, u, du: u * du[0] - du @ du],
+    ids=["u", "du"],
+)
 @pytest.mark.parametrize("degree", [0, 2])
 def test_rows_are_the_tangent_of_the_equation(source, degree):
     """A w - b at the linearisation point is the residual, and A is its derivative in the weights."""
@@ -168,28 +193,41 @@ def test_rows_are_the_tangent_of_the_equation(source, degree):
         np.testing.assert_allclose(A[:, j], slope, rtol=1e-6, atol=1e-7)
     rows.linearise(w, degree, picard=True)
     plain, b = rows.system(np.arange(5), degree)
-    np.testing.assert_allclose(plain @ w - b, here, rtol=1e-10, atol=1e-12)  # the same residual, without the tangent
+    np.testing.assert_allclose(
+        plain @ w - b, here, rtol=1e-10, atol=1e-12
+    )  # the same residual, without the tangent
 
 
 def test_the_change_of_a_slope_is_bounded_in_all_directions():
     """f = -|p|²: its derivative changes by 2 size²/(2t) |z|, in every direction; f = u³ at u: by 6 u size² and what is beyond."""
     problem = hn.Problem(
-        dim=4, horizon=1.0, initial=bell, source=lambda t, x, u, du: -du @ du, diffusion=np.array([0.5, 1, 2, 4.0])
+        dim=4,
+        horizon=1.0,
+        initial=bell,
+        source=lambda t, x, u, du: -du @ du,
+        diffusion=np.array([0.5, 1, 2, 4.0]),
     ).canonical
     data, _ = equation(problem, 0)
     blocks = ImportanceFamily().draw(problem, (4, 4), designs.DESIGNS["gaussian"], 0, True)
     fit = Fit(data, [(b, jnp.full((4, 1), 0.25)) for b in blocks])
     given = (problem.nonlinear, fit, on_device(problem.diffusion), None)
-    s, y, size, t = jnp.asarray(0.4), jnp.array([0.1, 0.2, -0.3, 0.4]), jnp.asarray(0.01), jnp.asarray(0.7)
-    assert float(bent(given, s, y, size, t)) == pytest.approx(0.01**2 / 0.7 / 0.5, rel=1e-3)  # 2/(2t) over the smallest of A
+    s, y, size, t = (
+        jnp.asarray(0.4),
+        jnp.array([0.1, 0.2, -0.3, 0.4]),
+        jnp.asarray(0.01),
+        jnp.asarray(0.7),
+    )
+    assert float(bent(given, s, y, size, t)) == pytest.approx(
+        0.01**2 / 0.7 / 0.5, rel=1e-3
+    )  # 2/(2t) over the smallest of A
     alone = hn.Problem(dim=4, horizon=1.0, initial=bell, source=lambda t, x, u: u**3).canonical
     data, _ = equation(alone, 0)
     blocks = ImportanceFamily().draw(alone, (4, 4), designs.DESIGNS["gaussian"], 0, True)
     fit = Fit(data, [(b, jnp.full((4, 1), 0.25)) for b in blocks])
     u = float(fit.both(s, y, False)[0])
-    assert float(bent((alone.nonlinear, fit, on_device(alone.diffusion), None), s, y, size, t)) == pytest.approx(
-        6 * u * 1e-4, rel=0.1
-    )
+    assert float(
+        bent((alone.nonlinear, fit, on_device(alone.diffusion), None), s, y, size, t)
+    ) == pytest.approx(6 * u * 1e-4, rel=0.1)
 
 
 def test_newton_is_quadratic_and_picard_ends_at_the_same_fit():
@@ -251,14 +289,20 @@ OPERATORS = {
             "initial": lambda x: waves(0.0, x),
             "diffusion": lambda t, x: 1 + 0.5 * jnp.sin(x) ** 2,
             "form": "trace",
-            "drift": lambda t, x: -0.5 * jnp.sin(x) * jnp.cos(x),  # not the divergence: what it leaves is in the source
+            "drift": lambda t, x: (
+                -0.5 * jnp.sin(x) * jnp.cos(x)
+            ),  # not the divergence: what it leaves is in the source
         },
     ),
 }
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow if n in ("drift and reaction", "functions") else ()) for n in OPERATORS]
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow if n in ("drift and reaction", "functions") else ())
+        for n in OPERATORS
+    ],
 )
 def test_every_operator_takes_a_source_that_depends_on_u(name):
     """With sin(u) - sin(exact) for a source, the exact solution stays as it is; where it is none without, the source makes up for it."""
@@ -268,9 +312,17 @@ def test_every_operator_takes_a_source_that_depends_on_u(name):
         if name != "functions":
             return 0.0
         bend, slope = jnp.diagonal(jax.hessian(waves, 1)(t, x)), jax.grad(waves, 1)(t, x)
-        return jax.grad(waves)(t, x) - (1 + 0.5 * jnp.sin(x) ** 2) @ bend + 0.5 * (jnp.sin(x) * jnp.cos(x)) @ slope
+        return (
+            jax.grad(waves)(t, x)
+            - (1 + 0.5 * jnp.sin(x) ** 2) @ bend
+            + 0.5 * (jnp.sin(x) * jnp.cos(x)) @ slope
+        )
 
-    problem = hn.Problem(source=lambda t, x, u: jnp.sin(u) - jnp.sin(exact(t, x)) + missing(t, x), exact=exact, **given)
+    problem = hn.Problem(
+        source=lambda t, x, u: jnp.sin(u) - jnp.sin(exact(t, x)) + missing(t, x),
+        exact=exact,
+        **given,
+    )
     u = hn.solve(problem, features=(24, 24), antithetic=True, time_degree=1, collocation="paths")
     assert hn.measure(u, 200).l2 < 5e-3
     t, x = hn.random_points(problem, 1)
@@ -284,12 +336,16 @@ def test_linear_terms_written_as_a_source_are_those_of_the_operator():
     plain = hn.solve(hn.Problem(drift=b, reaction=c, **asked), seconds=4)
     other = hn.solve(hn.Problem(source=lambda t, x, u, du: c * u + b @ du, **asked), seconds=4)
     t, x = hn.random_points(plain.problem, 50)
-    assert hn.relative_errors(other(t, x), plain(t, x)).l2 < 5e-4  # of two networks that four seconds make
+    assert (
+        hn.relative_errors(other(t, x), plain(t, x)).l2 < 5e-4
+    )  # of two networks that four seconds make
 
 
 def test_allen_cahn_against_the_radial_reduction():
     problem = hn.problems.get("allen-cahn", dim=3, horizon=0.5)
-    wanted = radial(3, 0.5, lambda r: 1 / (2 + 0.4 * r**2), lambda u: u - u**3, width=30.0, cells=3000)
+    wanted = radial(
+        3, 0.5, lambda r: 1 / (2 + 0.4 * r**2), lambda u: u - u**3, width=30.0, cells=3000
+    )
     u = hn.solve(problem, seconds=6)
     assert float(u(0.5, np.zeros(3))) == pytest.approx(wanted, rel=3e-4)
     sure = u.certify(0.5, np.zeros(3), samples=1024)
@@ -297,7 +353,9 @@ def test_allen_cahn_against_the_radial_reduction():
     assert sure.halfwidth < 1e-3 * wanted
 
 
-@pytest.mark.parametrize(("name", "parameters"), [("hamilton-jacobi", {"dim": 8}), ("burgers", {"dim": 5})])
+@pytest.mark.parametrize(
+    ("name", "parameters"), [("hamilton-jacobi", {"dim": 8}), ("burgers", {"dim": 5})]
+)
 def test_sources_that_depend_on_the_gradient(name, parameters):
     problem = hn.problems.get(name, **parameters)
     u = hn.solve(problem, features=(48, 48), antithetic=True, time_degree=1, collocation="paths")
@@ -309,7 +367,13 @@ def test_sources_that_depend_on_the_gradient(name, parameters):
 
 
 def test_kinks_in_u_and_in_the_data():
-    kink = hn.Problem(dim=2, horizon=0.5, initial=bell, source=lambda t, x, u: -jnp.abs(u - 0.5), region=hn.Point(np.zeros(2)))
+    kink = hn.Problem(
+        dim=2,
+        horizon=0.5,
+        initial=bell,
+        source=lambda t, x, u: -jnp.abs(u - 0.5),
+        region=hn.Point(np.zeros(2)),
+    )
     wanted = radial(2, 0.5, lambda r: np.exp(-(r**2) / 2), lambda u: -np.abs(u - 0.5))
     u = hn.solve(kink, seconds=8)
     assert not u.stats["warnings"]  # the solution is smooth: no mild rows
@@ -338,7 +402,9 @@ def test_crude_networks_are_corrected_or_not_certified():
     problem = hn.problems.get("hamilton-jacobi", dim=20)
     truth = float(hn.exact_values(problem, 1.0, np.zeros(20)))
     for seed in range(2):
-        u = hn.solve(problem, features=(8, 8), antithetic=True, collocation="paths", rows=(200, 0), seed=seed)
+        u = hn.solve(
+            problem, features=(8, 8), antithetic=True, collocation="paths", rows=(200, 0), seed=seed
+        )
         assert abs(float(u(1.0, np.zeros(20))) - truth) > 3e-4
         found = u.certify(1.0, np.zeros(20), samples=512, seed=seed)
         assert found.certified
@@ -346,8 +412,19 @@ def test_crude_networks_are_corrected_or_not_certified():
 
 
 def test_a_network_that_is_no_solution_is_not_certified():
-    u = hn.solve(hn.problems.get("allen-cahn", dim=4, horizon=1.0), features=(12, 12), antithetic=True, collocation="paths")
-    far = hn.Problem(dim=4, horizon=1.0, initial=lambda x: 30 / (2 + 0.4 * (x @ x)), source=cubic, region=hn.Point(np.zeros(4)))
+    u = hn.solve(
+        hn.problems.get("allen-cahn", dim=4, horizon=1.0),
+        features=(12, 12),
+        antithetic=True,
+        collocation="paths",
+    )
+    far = hn.Problem(
+        dim=4,
+        horizon=1.0,
+        initial=lambda x: 30 / (2 + 0.4 * (x @ x)),
+        source=cubic,
+        region=hn.Point(np.zeros(4)),
+    )
     wrong = u.with_problem(far)
     wrong._canonical, wrong._blocks = (
         far.canonical,
@@ -376,10 +453,17 @@ def test_the_remainder_is_in_the_interval(monkeypatch):
 
 
 def test_a_value_is_explained():
-    u = hn.solve(hn.problems.get("allen-cahn", dim=4), features=(24, 24), antithetic=True, collocation="paths")
+    u = hn.solve(
+        hn.problems.get("allen-cahn", dim=4),
+        features=(24, 24),
+        antithetic=True,
+        collocation="paths",
+    )
     found = u.explain(0.3, np.zeros(4), samples=4096)
     parts = found.initial.value + found.source.value
-    assert parts == pytest.approx(float(u(0.3, np.zeros(4))), abs=4 * (found.initial.error + found.source.error))
+    assert parts == pytest.approx(
+        float(u(0.3, np.zeros(4))), abs=4 * (found.initial.error + found.source.error)
+    )
     assert found.source.value > 0.01
 
 
@@ -404,7 +488,15 @@ def test_region_wide_errors_go_through_the_tangent():
         (lambda t, x, u: jnp.log(u - 5), "finite at u = u0"),
         (lambda t, x, u, du: du, "must return a scalar"),
     ],
-    ids=["arity 1", "arity 5", "jump", "jump elsewhere", "jump of the slope", "not finite", "vector"],
+    ids=[
+        "arity 1",
+        "arity 5",
+        "jump",
+        "jump elsewhere",
+        "jump of the slope",
+        "not finite",
+        "vector",
+    ],
 )
 def test_sources_that_are_refused(source, words):
     with pytest.raises(InputError, match=words):
@@ -433,7 +525,11 @@ def test_other_things_that_are_refused():
     problem = hn.problems.get("allen-cahn", dim=3)
     with pytest.raises(InputError, match="no direct estimator"):
         hn.montecarlo.importance(problem, 0.3, np.zeros(3))
-    for keywords in ({"enforce": "mild"}, {"initial_rows": "soft", "rows": (100, 20)}, {"family": "gaussian"}):
+    for keywords in (
+        {"enforce": "mild"},
+        {"initial_rows": "soft", "rows": (100, 20)},
+        {"family": "gaussian"},
+    ):
         with pytest.raises(InputError, match="depends on u"):
             hn.solve(problem, features=(8, 8), collocation="paths", **keywords)
     with pytest.raises(InputError, match="`iteration` is for a source that depends on u"):
@@ -466,6 +562,8 @@ def test_values_are_the_function_s_own():
 
 @pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
 def test_a_source_with_kinks_in_x_is_not_trained_on_the_equation():
-    problem = hn.Problem(dim=2, horizon=0.5, initial=bell, source=lambda t, x, u: jnp.abs(x[0]) - u**3)
+    problem = hn.Problem(
+        dim=2, horizon=0.5, initial=bell, source=lambda t, x, u: jnp.abs(x[0]) - u**3
+    )
     u = hn.solve(problem, seconds=5)
     assert u.stats["enforce"] == "mild"

@@ -40,12 +40,19 @@ ACCURACY = [
     ("oscillating", {"dim": 20}, {**WIDE, **hn.paper(200, 400, 1500, 300)}, 4e-7),
     ("product-of-sines", {"dim": 3}, {"features": (600, 0), "rows": (1500, 300)}, 6e-9),
     ("nonseparable", {"dim": 5}, {"features": (200, 400), "rows": (2000, 300), **WIDE}, 9e-4),
-    ("oscillating", {"dim": 10, "closed_form": False}, {"features": (200, 300), "rows": (1500, 300), **WIDE}, 1e-13),
+    (
+        "oscillating",
+        {"dim": 10, "closed_form": False},
+        {"features": (200, 300), "rows": (1500, 300), **WIDE},
+        1e-13,
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "settings", "tolerance"), ACCURACY, ids=[f"{i}-{c[0]}" for i, c in enumerate(ACCURACY)]
+    ("name", "parameters", "settings", "tolerance"),
+    ACCURACY,
+    ids=[f"{i}-{c[0]}" for i, c in enumerate(ACCURACY)],
 )
 def test_accuracy_that_simpler_ways_miss(name, parameters, settings, tolerance):
     problem = hn.problems.get(name, **parameters)
@@ -62,7 +69,9 @@ def test_accuracy_that_simpler_ways_miss(name, parameters, settings, tolerance):
 def test_kernel_family_on_the_one_dimensional_example():
     with pytest.warns(hn.HeatnetsWarning, match="cannot see a jump"):
         u = hn.solve(hn.problems.get("forced-sine"), family="gaussian", **ONE_DIM)
-    assert hn.measure(u).l2 < 2e-6  # ten times the worst of 20 seeds (1.9e-7; the median is 2.5e-10)
+    assert (
+        hn.measure(u).l2 < 2e-6
+    )  # ten times the worst of 20 seeds (1.9e-7; the median is 2.5e-10)
     assert any("cannot see a jump" in w for w in u.stats["warnings"])
 
 
@@ -84,10 +93,14 @@ def test_source_only_needs_importance_or_mild_rows():
     assert hn.measure(hn.solve(problem, **ONE_DIM)).l2 < 1e-9
     kernels = {**ONE_DIM, "family": "gaussian", "collocation": "uniform"}
     blind = hn.solve(problem, **kernels)
-    assert hn.measure(blind).l2 > 0.25  # equation rows cannot see the jumps that 64 kernels put into t
+    assert (
+        hn.measure(blind).l2 > 0.25
+    )  # equation rows cannot see the jumps that 64 kernels put into t
     seeing = hn.solve(problem, **kernels, enforce="mild", mild_samples=1024)
     assert hn.measure(seeing).l2 < 0.15  # mild rows can: what is left is the staircase of 64 steps,
-    finer = hn.solve(problem, **{**kernels, "features": (32, 256)}, enforce="mild", mild_samples=1024)
+    finer = hn.solve(
+        problem, **{**kernels, "features": (32, 256)}, enforce="mild", mild_samples=1024
+    )
     assert hn.measure(finer).l2 < 0.5 * hn.measure(seeing).l2  # and finer steps make it smaller
 
 
@@ -130,13 +143,18 @@ def test_initial_weight_multiplies_the_squared_misfit():
     from heatnets.solvers import fixed_size
 
     problem = hn.problems.get("oscillating", dim=3)
-    data, blocks = equation(problem.canonical, 0)[0], family("importance").draw(problem.canonical, (5, 4), design(None), 0)
+    data, blocks = (
+        equation(problem.canonical, 0)[0],
+        family("importance").draw(problem.canonical, (5, 4), design(None), 0),
+    )
     x = hn.random_points(problem, 7)[1]
     settings = SimpleNamespace(initial_weight=5.0, time_degree=0)
     rows, values = fixed_size._initial_rows(data, blocks, x, settings, make_context())
     start = np.array([problem.initial(jnp.asarray(p)) for p in x])
     np.testing.assert_allclose(np.asarray(values) ** 2, 5.0 * start**2, rtol=1e-12)
-    np.testing.assert_allclose(np.asarray(rows[:, :5]) ** 2, np.tile(5.0 * start[:, None] ** 2, 5), rtol=1e-12)
+    np.testing.assert_allclose(
+        np.asarray(rows[:, :5]) ** 2, np.tile(5.0 * start[:, None] ** 2, 5), rtol=1e-12
+    )
     np.testing.assert_array_equal(rows[:, 5:], 0.0)
     assert hn.paper(4000, 6000, 15000, 3000)["initial_weight"] == 5.0  # λ_IC = √5
 
@@ -158,7 +176,9 @@ def values(problem, t, x):
 
 def test_translation():
     shift = np.array([0.3, -1.2, 0.7])
-    here = hn.Problem(dim=3, horizon=0.5, initial=gaussian_bump, source=push, region=hn.Box(-1.0, 1.0))
+    here = hn.Problem(
+        dim=3, horizon=0.5, initial=gaussian_bump, source=push, region=hn.Box(-1.0, 1.0)
+    )
     there = hn.Problem(
         dim=3,
         horizon=0.5,
@@ -167,13 +187,17 @@ def test_translation():
         region=hn.Box(-1.0 + shift, 1.0 + shift),
     )
     t, x = hn.random_points(here, 40)
-    np.testing.assert_allclose(values(there, t, x + shift), values(here, t, x), rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(
+        values(there, t, x + shift), values(here, t, x), rtol=1e-6, atol=1e-8
+    )
 
 
 def test_scaling_of_time_and_space():
     """v(t, x) = u(a² t, a x) solves the same equation with F scaled by a²; diffusion scaled by b runs time b times faster."""
     a, b = 1.7, 2.5
-    base = hn.Problem(dim=2, horizon=0.5, initial=gaussian_bump, source=push, region=hn.Box(-1.0, 1.0))
+    base = hn.Problem(
+        dim=2, horizon=0.5, initial=gaussian_bump, source=push, region=hn.Box(-1.0, 1.0)
+    )
     t, x = hn.random_points(base, 40)
     wide = hn.Problem(
         dim=2,
@@ -192,17 +216,29 @@ def test_scaling_of_time_and_space():
     )
     options = {**SAME, "solver": "svd", "rcond": 1e-10}
     wanted = hn.solve(base, **options)(t, x)
-    np.testing.assert_allclose(hn.solve(wide, **options)(t / a**2, x / a), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        hn.solve(wide, **options)(t / a**2, x / a), wanted, rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_allclose(hn.solve(fast, **options)(t / b, x), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_linearity():
     """Multiplying u0 and F by a constant multiplies the answer; the features scale with them and the weights do not."""
     base = hn.Problem(dim=3, horizon=0.5, initial=gaussian_bump, source=push)
-    triple = hn.Problem(dim=3, horizon=0.5, initial=lambda x: -3 * gaussian_bump(x), source=lambda t, x: -3 * push(t, x))
+    triple = hn.Problem(
+        dim=3,
+        horizon=0.5,
+        initial=lambda x: -3 * gaussian_bump(x),
+        source=lambda t, x: -3 * push(t, x),
+    )
     t, x = hn.random_points(base, 40)
     options = {**SAME, "rcond": 1e-10}
-    np.testing.assert_allclose(hn.solve(triple, **options)(t, x), -3 * hn.solve(base, **options)(t, x), rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(
+        hn.solve(triple, **options)(t, x),
+        -3 * hn.solve(base, **options)(t, x),
+        rtol=1e-7,
+        atol=1e-9,
+    )
 
 
 def test_permutation_of_coordinates():
@@ -254,24 +290,39 @@ def awkward(dim):
 
     return {
         "no source": ({"initial": sines}, lambda t, x: jnp.exp(-t) * sines(x)),
-        "constant u0": ({"initial": lambda x: 2.0, "source": lambda t, x: (1 + t) * sines(x)}, lambda t, x: 2.0 + t * sines(x)),
+        "constant u0": (
+            {"initial": lambda x: 2.0, "source": lambda t, x: (1 + t) * sines(x)},
+            lambda t, x: 2.0 + t * sines(x),
+        ),
         "constant alone": ({"initial": lambda x: 2.0}, lambda t, x: 2.0),
-        "zero u0": ({"initial": lambda x: 0.0, "source": lambda t, x: (1 + t) * sines(x)}, lambda t, x: t * sines(x)),
+        "zero u0": (
+            {"initial": lambda x: 0.0, "source": lambda t, x: (1 + t) * sines(x)},
+            lambda t, x: t * sines(x),
+        ),
         "zero alone": ({"initial": lambda x: 0.0, "source": lambda t, x: 0.0}, None),
-        "x @ A @ x": ({"initial": lambda x: x @ A @ x}, lambda t, x: x @ A @ x + 2 * t * np.trace(A)),
+        "x @ A @ x": (
+            {"initial": lambda x: x @ A @ x},
+            lambda t, x: x @ A @ x + 2 * t * np.trace(A),
+        ),
         "scan": ({"initial": scanned}, lambda t, x: jnp.exp(-t) * sines(x)),
     }
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("case", awkward(1))
-@pytest.mark.filterwarnings("ignore:.*columns were below", "ignore:under-determined", "ignore:not solved")
+@pytest.mark.filterwarnings(
+    "ignore:.*columns were below", "ignore:under-determined", "ignore:not solved"
+)
 def test_awkward_data_are_solved(case, dim):
     data, exact = awkward(dim)[case]
     problem = hn.Problem(dim=dim, horizon=0.2, exact=exact or (lambda t, x: 0.0 * x[0]), **data)
     small = dim < 1000
     features = (80, 80) if "source" in data else (80, 0)
-    u = hn.solve(problem, features=features if small else (6, 6 * bool(features[1])), rows=(500 if small else 12, 0))
+    u = hn.solve(
+        problem,
+        features=features if small else (6, 6 * bool(features[1])),
+        rows=(500 if small else 12, 0),
+    )
     t, x = hn.random_points(problem, 100 if small else 10)
     assert np.all(np.isfinite(u(t, x)))
     if exact is None:
@@ -283,15 +334,30 @@ def test_awkward_data_are_solved(case, dim):
 
 
 BAD = [
-    ({"features": None}, "`rows` belongs to a solve of a given size: give `features` too.*hn.paper"),
+    (
+        {"features": None},
+        "`rows` belongs to a solve of a given size: give `features` too.*hn.paper",
+    ),
     ({"features": None, "rows": None, "ridge": 1e-6}, "`ridge` belongs to a solve of a given size"),
-    ({"features": None, "rows": None, "family": "gaussian"}, "`features` and `rows` must be given with family='gaussian'"),
+    (
+        {"features": None, "rows": None, "family": "gaussian"},
+        "`features` and `rows` must be given with family='gaussian'",
+    ),
     ({"features": None, "rows": None, "seconds": 0}, "`seconds` must be one finite number > 0"),
-    ({"features": None, "rows": None, "seconds": "long"}, "`seconds` must be one finite number > 0"),
-    ({"features": None, "rows": None, "collocation": "grid"}, '`collocation="grid"` needs a size: a grid does not grow'),
+    (
+        {"features": None, "rows": None, "seconds": "long"},
+        "`seconds` must be one finite number > 0",
+    ),
+    (
+        {"features": None, "rows": None, "collocation": "grid"},
+        '`collocation="grid"` needs a size: a grid does not grow',
+    ),
     ({"seconds": 10}, "`seconds` is the budget for choosing a size"),
     ({"antithetic": 1}, "`antithetic` must be True, False or None; got 1"),
-    ({"antithetic": True, "family": "gaussian"}, "`antithetic` pairs directions, which Gaussian kernels do not have"),
+    (
+        {"antithetic": True, "family": "gaussian"},
+        "`antithetic` pairs directions, which Gaussian kernels do not have",
+    ),
     ({"time_degree": -1}, "`time_degree` must be a whole number >= 0; got -1"),
     ({"time_degree": 50}, "`time_degree` must be at most 10; got 50"),
     ({"features": 5}, r"`features` must be a pair of whole numbers; got 5. Write \(M0, M1\)"),
@@ -322,25 +388,35 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), BAD, ids=[f"{i}-{next(iter(c))}" for i, (c, _) in enumerate(BAD)])
+@pytest.mark.parametrize(
+    ("change", "message"), BAD, ids=[f"{i}-{next(iter(c))}" for i, (c, _) in enumerate(BAD)]
+)
 def test_bad_settings_are_refused_in_words(change, message):
     calls = []
     with pytest.raises(hn.InputError, match=message):
-        hn.solve(hn.problems.get("oscillating", dim=2), **{**SAME, **change}, progress=lambda *a: calls.append(a))
+        hn.solve(
+            hn.problems.get("oscillating", dim=2),
+            **{**SAME, **change},
+            progress=lambda *a: calls.append(a),
+        )
     assert not calls
 
 
 def test_what_is_not_a_problem_is_refused():
     with pytest.raises(hn.InputError, match="`problem` must be a hn.Problem; got 'heat'"):
         hn.solve("heat", **SAME)
-    with pytest.raises(hn.InputError, match="`features` must hold initial features where u0 is not zero"):
+    with pytest.raises(
+        hn.InputError, match="`features` must hold initial features where u0 is not zero"
+    ):
         hn.solve(hn.problems.get("product-of-sines", dim=2), features=(0, 5), rows=(10, 5))
     with pytest.raises(hn.InputError, match="`N` must be a whole number"):
         hn.paper(1, 1, -5, 1)
 
 
 def test_source_features_without_a_source_are_left_out_and_said():
-    with pytest.warns(hn.HeatnetsWarning, match="there is no source: the 7 source features are left out"):
+    with pytest.warns(
+        hn.HeatnetsWarning, match="there is no source: the 7 source features are left out"
+    ):
         u = hn.solve(hn.problems.get("product-of-sines", dim=2), features=(9, 7), rows=(50, 10))
     assert u.stats["features"] == (9, 0)
 
@@ -374,9 +450,16 @@ def test_a_bump_between_the_probes_is_met_at_the_start():
 
 
 def test_a_solution_that_is_not_finite_is_refused():
-    problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.cos(x[0]) / jnp.sqrt(t))
+    problem = hn.Problem(
+        dim=1,
+        horizon=1.0,
+        initial=lambda x: jnp.cos(x[0]),
+        source=lambda t, x: jnp.cos(x[0]) / jnp.sqrt(t),
+    )
     u = hn.solve(problem, features=(20, 20), rows=(200, 0))
-    with pytest.raises(hn.NumericalError, match=r"not finite at 1 of 1 points, for example t = 0, x = \[0.2\]"):
+    with pytest.raises(
+        hn.NumericalError, match=r"not finite at 1 of 1 points, for example t = 0, x = \[0.2\]"
+    ):
         u(0.0, [0.2])
 
 
@@ -392,18 +475,27 @@ def test_a_design_is_checked():
             return np.zeros((count, uniform)), np.zeros((count, normal + 1))
 
     problem = hn.problems.get("oscillating", dim=2)
-    with pytest.raises(hn.InputError, match="`directions` must be a Design with a `name`; Nameless has none"):
+    with pytest.raises(
+        hn.InputError, match="`directions` must be a Design with a `name`; Nameless has none"
+    ):
         hn.solve(problem, **SAME, directions=Nameless())
-    with pytest.raises(hn.InputError, match=r"`wrong.draw` must return finite arrays of shape \(30, 0\) and \(30, 2\)"):
+    with pytest.raises(
+        hn.InputError,
+        match=r"`wrong.draw` must return finite arrays of shape \(30, 0\) and \(30, 2\)",
+    ):
         hn.solve(problem, **SAME, directions=Wrong())
 
 
 @pytest.mark.filterwarnings("ignore:.*kinks or jumps")
 def test_rows_that_are_not_finite_name_the_point():
     """|x| is finite where it was probed, but not twice differentiable at the origin, where a row of the grid lies."""
-    problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.sqrt(x @ x))
+    problem = hn.Problem(
+        dim=1, horizon=1.0, initial=lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.sqrt(x @ x)
+    )
     kernel = hn.ImportanceFamily(
-        fraction_density=hn.Density(lambda rng, n: np.full((n, 1), 1 - 1e-17), lambda r: np.ones(len(r)))
+        fraction_density=hn.Density(
+            lambda rng, n: np.full((n, 1), 1 - 1e-17), lambda r: np.ones(len(r))
+        )
     )
     with pytest.raises(hn.InputError, match=r"inside \(0, 1\)"):
         hn.solve(problem, features=(2, 2), rows=(9, 0), family=kernel)
@@ -414,8 +506,17 @@ def test_rows_that_are_not_finite_name_the_point():
         def draw(self, count, uniform, normal, seed, stream):
             return np.full((count, uniform), 0.5), np.zeros((count, normal))
 
-    with pytest.raises(hn.NumericalError, match=r"rows are not finite, for example the one at t = .*, x = \[0\]"):
-        hn.solve(problem, features=(2, 2), rows=(9, 0), directions=Still(), collocation="grid", enforce="equation")
+    with pytest.raises(
+        hn.NumericalError, match=r"rows are not finite, for example the one at t = .*, x = \[0\]"
+    ):
+        hn.solve(
+            problem,
+            features=(2, 2),
+            rows=(9, 0),
+            directions=Still(),
+            collocation="grid",
+            enforce="equation",
+        )
 
 
 def test_stats_are_complete_and_fixed():
@@ -434,7 +535,11 @@ def test_stats_are_complete_and_fixed():
 
 def test_under_determined_solves_are_labelled():
     with pytest.warns(hn.HeatnetsWarning, match="under-determined: 60 rows for 200 features"):
-        u = hn.solve(hn.problems.get("oscillating", dim=5), train_region=TRAIN_REGION, **hn.paper(80, 120, 50, 10))
+        u = hn.solve(
+            hn.problems.get("oscillating", dim=5),
+            train_region=TRAIN_REGION,
+            **hn.paper(80, 120, 50, 10),
+        )
     assert any("regularised by the ridge" in w for w in u.stats["warnings"])
 
 

@@ -31,7 +31,11 @@ def solution():
 @pytest.fixture(scope="module")
 def certificates(solution):
     sure = solution.certify(0.5, [0.3] * 4, samples=512)
-    doubted = replace(sure, certified=np.asarray(False), reasons=("heavy tails: one of 256 pairs carries 90 % of the variance",))
+    doubted = replace(
+        sure,
+        certified=np.asarray(False),
+        reasons=("heavy tails: one of 256 pairs carries 90 % of the variance",),
+    )
     return [(0.5, np.full(4, 0.3), sure), (0.25, np.zeros(4), doubted)]
 
 
@@ -39,7 +43,12 @@ def certificates(solution):
 def page(solution, certificates):
     stated = [("equation", "u_t = Δu + F(t, x)"), ("F(t, x)", FORMULA)]
     return solve_report.page(
-        solution, title="A <i>page</i>", stated=stated, certificates=certificates, reproduce=COMMAND, warnings=[WARNING, WARNING]
+        solution,
+        title="A <i>page</i>",
+        stated=stated,
+        certificates=certificates,
+        reproduce=COMMAND,
+        warnings=[WARNING, WARNING],
     )
 
 
@@ -48,7 +57,12 @@ def fixed_page():
     problem = hn.Problem(dim=1, horizon=0.5, terminal=lambda x: jnp.sin(2 * x[0]))
     u = hn.solve(problem, features=(8, 0), antithetic=True)
     return solve_report.page(
-        u, title="One", stated=[("u(T, x)", "sin(2 x)")], certificates=[], reproduce="python one.py", warnings=[]
+        u,
+        title="One",
+        stated=[("u(T, x)", "sin(2 x)")],
+        certificates=[],
+        reproduce="python one.py",
+        warnings=[],
     )
 
 
@@ -67,7 +81,9 @@ class Reader(HTMLParser):
             self.open.append(tag)
         self.outside += [tag] if tag in ("script", "link", "img", "iframe", "object") else []
         self.outside += [
-            v for k, v in attrs if k.startswith("on") or (k in ("src", "href", "xlink:href") and not v.startswith("#"))
+            v
+            for k, v in attrs
+            if k.startswith("on") or (k in ("src", "href", "xlink:href") and not v.startswith("#"))
         ]
         self.pictures += tag == "svg"
         if tag == "section":
@@ -99,7 +115,10 @@ def test_the_page_says_what_is_known(page, solution, certificates):
     assert list(read.sections) == ["problem", "warnings", "answer", "pictures", "computed", "again"]
     assert ["F(t, x)", FORMULA] in read.rows
     assert read.sections["warnings"].count(WARNING) == 1
-    assert f"error of u is {report.number(solution.stats['estimated_error'])} of its size" in read.sections["answer"]
+    assert (
+        f"error of u is {report.number(solution.stats['estimated_error'])} of its size"
+        in read.sections["answer"]
+    )
     assert "tolerance" not in read.sections["answer"]
     assert COMMAND in read.sections["again"]
     assert "the seed 0" in read.sections["again"]
@@ -108,20 +127,28 @@ def test_the_page_says_what_is_known(page, solution, certificates):
     sure = certificates[0][2]
     low, high = map(float, rows["1"][6].split(" to "))
     assert float(rows["1"][4]) == pytest.approx(float(sure.value), abs=float(sure.halfwidth))
-    assert (low, high) == pytest.approx((float(sure.low), float(sure.high)), abs=0.2 * float(sure.halfwidth))
+    assert (low, high) == pytest.approx(
+        (float(sure.low), float(sure.high)), abs=0.2 * float(sure.halfwidth)
+    )
     assert low < hn.exact_values(solution.problem, 0.5, [0.3] * 4) < high
-    assert float(rows["1"][3]) == pytest.approx(float(solution(0.5, [0.3] * 4)), abs=float(sure.halfwidth))
+    assert float(rows["1"][3]) == pytest.approx(
+        float(solution(0.5, [0.3] * 4)), abs=float(sure.halfwidth)
+    )
     assert rows["2"][5:] == ["–", "not certified"]
     verdicts = {row[0]: row[1:] for row in read.rows if len(row) == 3}
     assert verdicts["1"][0] == f"95 %, {int(sure.samples)} samples, residual"
     assert verdicts["1"][1].split(";")[0] == "certified"
     assert verdicts["2"][1].startswith("not certified; heavy tails: one of 256 pairs")
     facts = {row[0]: row[1] for row in read.rows if len(row) == 2}
-    assert facts["features"].startswith(f"0 from `initial` + {solution.stats['features'][1]} from the source")
+    assert facts["features"].startswith(
+        f"0 from `initial` + {solution.stats['features'][1]} from the source"
+    )
     assert f"rank {solution.stats['rank']}," in facts["least squares"]
     assert facts["seed"] == "0"
     spent = dict(part.rsplit(" ", 1) for part in facts["seconds"].split(": ")[1].split(", "))
-    assert float(spent["assembly"]) == pytest.approx(solution.stats["seconds"]["assembly"], rel=0.06)
+    assert float(spent["assembly"]) == pytest.approx(
+        solution.stats["seconds"]["assembly"], rel=0.06
+    )
     assert {"heatnets", "Python", "jax", "numpy"} <= set(facts["versions"].replace(",", "").split())
     assert sum(len(row) == 6 for row in read.rows) == 1 + len(solution.stats["history"])
 
@@ -137,10 +164,15 @@ def test_what_is_not_known_is_said(fixed_page, solution):
         stats = {**solution.stats, "tolerance_met": met}
         other = solution.with_problem(solution.problem)
         other.stats = stats
-        assert f"The tolerance that was asked for {words}" in solve_report._answer(other, []).paragraphs[1]
+        assert (
+            f"The tolerance that was asked for {words}"
+            in solve_report._answer(other, []).paragraphs[1]
+        )
 
 
-needs_chromium = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium")
+needs_chromium = pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="needs Debian's chromium"
+)
 
 MEASURE = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><body style="margin:0">
 <iframe style="border:0;width:{width}px;height:6000px" srcdoc="{page}"></iframe><pre id="measured"></pre><script>
@@ -180,15 +212,24 @@ def test_a_browser_shows_everything_within_its_width(page, fixed_page, width, da
         path = tmp_path / "measure.html"
         path.write_text(MEASURE.format(width=width, page=escape(shown)))
         dom = chromium(tmp_path, path, 1400, dark, "--dump-dom")
-        found = json.loads(unescape(re.search(r'<pre id="measured">(.+?)</pre>', dom, re.S).group(1)))
+        found = json.loads(
+            unescape(re.search(r'<pre id="measured">(.+?)</pre>', dom, re.S).group(1))
+        )
         assert (found["width"], found["page"], found["dark"]) == (width, width, dark)
         assert found["over"] == []
-        assert all(inner <= outer for outer, inner in found["words"])  # sentences are broken into lines
+        assert all(
+            inner <= outer for outer, inner in found["words"]
+        )  # sentences are broken into lines
         assert found["small"] == 0
-        assert min(found["pictures"]) > (0.55 if width == 400 else 0.9)  # of pictures whose words are of 11 to 13 pixels
+        assert min(found["pictures"]) > (
+            0.55 if width == 400 else 0.9
+        )  # of pictures whose words are of 11 to 13 pixels
         if width == 1280:
             assert all(inner <= outer for outer, inner in found["boxes"])
-        ink, paper = (np.mean([float(v) for v in re.findall(r"\d+", found[name])[:3]]) for name in ("ink", "paper"))
+        ink, paper = (
+            np.mean([float(v) for v in re.findall(r"\d+", found[name])[:3]])
+            for name in ("ink", "paper")
+        )
         assert (ink > 200 and paper < 40) if dark else (ink < 40 and paper > 240)
 
 
@@ -205,7 +246,9 @@ def test_a_browser_paints_it_and_prints_it(page, tmp_path):
         assert pixels.std() > 0.05  # there is something to see
     assert means[0] > 0.85
     assert means[1] < 0.25
-    chromium(tmp_path, path, 1280, True, "--no-pdf-header-footer", f"--print-to-pdf={tmp_path}/page.pdf")
+    chromium(
+        tmp_path, path, 1280, True, "--no-pdf-header-footer", f"--print-to-pdf={tmp_path}/page.pdf"
+    )
     printed = (tmp_path / "page.pdf").read_bytes()
     assert printed.startswith(b"%PDF")
     sheets = re.findall(rb"/MediaBox ?\[0 0 ([\d.]+) ([\d.]+)\]", printed)

@@ -56,7 +56,9 @@ def test_a_ledger_keeps_finished_cells_of_the_same_settings(tmp_path):
         ledger.add("b", {"features": (3, 4)}, {"error": 1e-300})
     with atomic_files.ledger(path, HEADER) as again:
         assert again.find("a", {"features": (1, 2)})["error"] == 0.1 + 0.2  # to the last bit
-        assert again.find("a", {"features": (1, 3)}) is None  # asked for something else: not finished
+        assert (
+            again.find("a", {"features": (1, 3)}) is None
+        )  # asked for something else: not finished
         assert again.find("c", {"features": (1, 2)}) is None
         again.reorder(["b", "a"])
     assert list(json.loads(path.read_text())["cells"]) == ["b", "a"]
@@ -69,8 +71,14 @@ def test_a_ledger_keeps_finished_cells_of_the_same_settings(tmp_path):
         ('{"schema": 1, "result": "table-2", "scale": "qui', "is not a JSON file"),
         ("[1, 2]", "was not written by heatnets"),
         ('{"cells": {}}', "was not written by heatnets"),
-        ('{"schema": 99, "result": "table-2", "scale": "quick", "cells": {}}', "written by a newer heatnets"),
-        ('{"schema": 1, "result": "table-2", "scale": "paper", "cells": {}}', "holds scale 'paper', not 'quick'"),
+        (
+            '{"schema": 99, "result": "table-2", "scale": "quick", "cells": {}}',
+            "written by a newer heatnets",
+        ),
+        (
+            '{"schema": 1, "result": "table-2", "scale": "paper", "cells": {}}',
+            "holds scale 'paper', not 'quick'",
+        ),
         ('{"schema": 1, "result": "table-2", "scale": "quick", "cells": [1]}', "no readable cells"),
     ],
 )

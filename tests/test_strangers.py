@@ -35,7 +35,9 @@ def brute(code: str, m: np.ndarray, V: np.ndarray, nodes: int) -> np.ndarray:
     x, w = np.polynomial.hermite_e.hermegauss(nodes)
     k = m.shape[1]
     grid = np.stack(np.meshgrid(*[x] * k, indexing="ij"), -1).reshape(-1, k)
-    weights = np.prod(np.stack(np.meshgrid(*[w / w.sum()] * k, indexing="ij"), -1).reshape(-1, k), axis=1)
+    weights = np.prod(
+        np.stack(np.meshgrid(*[w / w.sum()] * k, indexing="ij"), -1).reshape(-1, k), axis=1
+    )
     f = eval(f"lambda z: {code.format('z[..., 0]', 'z[..., 1]', 'z[..., 2]')}", dict(st.NAMES))
     z = m[:, None] + np.einsum("nkl,ql->nqk", np.linalg.cholesky(V), grid)
     return f(z) @ weights
@@ -53,7 +55,9 @@ def test_polynomials_of_the_grammar_are_integrated_whatever_the_covariance(kind)
         shape = shapes.KINDS[kind](np.random.default_rng(i), reach(1 + i % 3))
         if isinstance(shape, st.Wave) and any(piece.polynomial for piece in shape.pieces):
             m, V = gaussians(shape.k)
-            assert np.allclose(shape.expect(m, V, 0), brute(shape.code, m, V, 8), rtol=1e-9, atol=1e-9)
+            assert np.allclose(
+                shape.expect(m, V, 0), brute(shape.code, m, V, 8), rtol=1e-9, atol=1e-9
+            )
 
 
 @pytest.mark.parametrize(
@@ -68,10 +72,20 @@ def test_polynomials_of_the_grammar_are_integrated_whatever_the_covariance(kind)
         (shapes.chirp(1.3, "product", True), 110),
         (shapes.chirp(0.8, "square", False), 110),
         (shapes.exponential([0.7, -0.3], -0.2), 60),
-        (shapes.added([(0.5, shapes.gaussian([0.1], 0.9)), (2.0, shapes.plane_wave([1.0], 0.0, True))]), 80),
+        (
+            shapes.added(
+                [(0.5, shapes.gaussian([0.1], 0.9)), (2.0, shapes.plane_wave([1.0], 0.0, True))]
+            ),
+            80,
+        ),
         (st.Triple("sin(0.5 * {0} * {1} * {2})", 0.5, True), 50),
         (st.Radial("1 / (2.0 ** 2 + {0}**2 + {1}**2)", 2, 2.0, np.zeros(2)), 120),
-        (shapes.ridge("tanh(0.7 * {0})", [(0.0, 1.4)], rest=shapes.plane_wave([1.5], 0.0, False)), 110),
+        (
+            shapes.ridge(
+                "tanh(0.7 * {0})", [(0.0, 1.4)], rest=shapes.plane_wave([1.5], 0.0, False)
+            ),
+            110,
+        ),
         (shapes.ridge("exp(0.5 * cos(1.5 * {0}))", [], step=1.0), 80),
     ],
     ids=lambda v: getattr(v, "code", "")[:40],
@@ -98,11 +112,18 @@ def test_means_of_steep_lines(line, marks):
     for m, sd in ((0.4, 0.7), (-0.2, 1e-3), (0.21, 0.05)):
         found = shapes.ridge(line, marks).expect(np.array([[m]]), np.array([[[sd**2]]]), 0)[0]
         cuts = sorted(
-            {min(max(c + s * width * 4**j, m - 12 * sd), m + 12 * sd) for j in range(8) for s in (-1, 0, 1)} | {m - sd, m, m + sd}
+            {
+                min(max(c + s * width * 4**j, m - 12 * sd), m + 12 * sd)
+                for j in range(8)
+                for s in (-1, 0, 1)
+            }
+            | {m - sd, m, m + sd}
         )
         ends = [m - 12 * sd, *cuts, m + 12 * sd]
         pieces = [
-            quad(lambda y: f(y) * np.exp(-0.5 * ((y - m) / sd) ** 2), a, b, epsrel=1e-11, epsabs=0)[0]
+            quad(lambda y: f(y) * np.exp(-0.5 * ((y - m) / sd) ** 2), a, b, epsrel=1e-11, epsabs=0)[
+                0
+            ]
             for a, b in pairwise(ends)
             if b > a
         ]
@@ -115,8 +136,13 @@ def test_narrow_bumps_and_products_of_fronts():
     wide = np.diag(V[0]) + w**2
     known = np.prod(w / np.sqrt(wide) * np.exp(-((m[0] - 0.2) ** 2) / (2 * wide)))
     assert shapes.gaussian([0.2, 0.2], w).expect(m, V, 0)[0] == pytest.approx(known, rel=1e-10)
-    fronts = [shapes.ridge("tanh(50.0 * {0})", [(0.0, 0.02)]), shapes.ridge("arctan(9.0 * {0})", [(0.0, 1 / 9)])]
-    alone = [f.expect(m[:, i : i + 1], V[:, i : i + 1, i : i + 1], 0)[0] for i, f in enumerate(fronts)]
+    fronts = [
+        shapes.ridge("tanh(50.0 * {0})", [(0.0, 0.02)]),
+        shapes.ridge("arctan(9.0 * {0})", [(0.0, 1 / 9)]),
+    ]
+    alone = [
+        f.expect(m[:, i : i + 1], V[:, i : i + 1, i : i + 1], 0)[0] for i, f in enumerate(fronts)
+    ]
     assert st.Product("", 2, fronts).expect(m, V, 0)[0] == pytest.approx(alone[0] * alone[1])
 
 
@@ -125,23 +151,33 @@ def test_full_dimensional_closed_forms():
     d, D, t = 7, 0.3, np.array([0.4])
     law, y, zero = st.Law(d, D), RNG.uniform(-1, 1, (1, d)), np.zeros(1)
     wide = 1.5 * d + 4 * D * t[0]
-    assert st.bell(1.5).mean(law, y, zero, t, 0)[0] == pytest.approx((1.5 * d / wide) ** (d / 2) * np.exp(-np.sum(y**2) / wide))
-    assert st.mean_wave(2.0, False).mean(law, y, zero, t, 0)[0] == pytest.approx(np.exp(-4 * D * t[0]) * np.mean(np.cos(2 * y)))
-    assert st.mean_power(2).mean(law, y, zero, t, 0)[0] == pytest.approx(np.mean(y**2) + 2 * D * t[0])
+    assert st.bell(1.5).mean(law, y, zero, t, 0)[0] == pytest.approx(
+        (1.5 * d / wide) ** (d / 2) * np.exp(-np.sum(y**2) / wide)
+    )
+    assert st.mean_wave(2.0, False).mean(law, y, zero, t, 0)[0] == pytest.approx(
+        np.exp(-4 * D * t[0]) * np.mean(np.cos(2 * y))
+    )
+    assert st.mean_power(2).mean(law, y, zero, t, 0)[0] == pytest.approx(
+        np.mean(y**2) + 2 * D * t[0]
+    )
     ends = y + np.sqrt(2 * D * t[0]) * RNG.standard_normal((200_000, d))
     for shape, f in (
         (st.rational_bell(), lambda x: 1 / (1 + np.mean(x**2, axis=1))),
         (st.mean_power(4), lambda x: np.mean(x**4, axis=1)),
     ):
         samples = f(ends)
-        assert abs(shape.mean(law, y, zero, t, 0)[0] - samples.mean()) < 5 * samples.std() / np.sqrt(len(samples))
+        assert abs(
+            shape.mean(law, y, zero, t, 0)[0] - samples.mean()
+        ) < 5 * samples.std() / np.sqrt(len(samples))
 
 
 def test_prices_grow_as_they_should():
     """E X = x e^{growth t} and E X² = x² e^{(2 growth + σ²) t} under geometric Brownian motion."""
     sigma, growth, t, zero = np.array([0.2, 0.5]), 0.07, np.array([1.3]), np.zeros(1)
     law, x = st.Law(2, 0.5 * sigma**2, drift=growth - 0.5 * sigma**2), np.array([[0.9, 1.4]])
-    assert st.mean_price(1).mean(law, np.log(x), zero, t, 0)[0] == pytest.approx(x.mean() * np.exp(growth * t[0]))
+    assert st.mean_price(1).mean(law, np.log(x), zero, t, 0)[0] == pytest.approx(
+        x.mean() * np.exp(growth * t[0])
+    )
     squares = x[0] ** 2 * np.exp((2 * growth + sigma**2) * t[0])
     assert st.mean_price(2).mean(law, np.log(x), zero, t, 0)[0] == pytest.approx(squares.mean())
 
@@ -159,13 +195,20 @@ def test_the_grammar_has_everything_and_is_fixed_by_its_numbers():
     assert {t["dim"] for t in found} >= {1, 2, 3}
     one, two = sp.stranger(3, 5), sp.stranger(3, 5)
     assert str(one) == str(two)
-    t, x = np.full(3, 0.5 * one.truth.horizon), one.region.sample(np.random.default_rng(0), 3, one.tags["dim"])
+    t, x = (
+        np.full(3, 0.5 * one.truth.horizon),
+        one.region.sample(np.random.default_rng(0), 3, one.tags["dim"]),
+    )
     assert np.array_equal(one.exact(t, x), two.exact(t, x))
 
 
 def in_numpy(f: FunctionType) -> FunctionType:
     """A function of the user's with NumPy's functions in the place of JAX's: the same text, nothing compiled."""
-    return FunctionType(f.__code__, {**f.__globals__, **st.NAMES, "mean": np.mean, "jnp": np}, argdefs=f.__defaults__)
+    return FunctionType(
+        f.__code__,
+        {**f.__globals__, **st.NAMES, "mean": np.mean, "jnp": np},
+        argdefs=f.__defaults__,
+    )
 
 
 def test_at_the_start_the_truth_is_what_the_user_wrote():
@@ -173,9 +216,14 @@ def test_at_the_start_the_truth_is_what_the_user_wrote():
         who = drawn(number, 1)
         x = who.region.sample(np.random.default_rng(0), 3, who.tags["dim"])
         given = in_numpy(who.told["terminal" if who.truth.backward else "initial"])
-        found, wanted = who.exact(np.full(3, who.truth.horizon if who.truth.backward else 0.0), x), [given(row) for row in x]
+        found, wanted = (
+            who.exact(np.full(3, who.truth.horizon if who.truth.backward else 0.0), x),
+            [given(row) for row in x],
+        )
         size = who.tags["factor"] * 1e-12 + np.max(np.abs(wanted))
-        assert np.allclose(found, wanted, rtol=0, atol=1e-11 * size), who  # narrow bumps magnify rounding
+        assert np.allclose(found, wanted, rtol=0, atol=1e-11 * size), (
+            who
+        )  # narrow bumps magnify rounding
 
 
 def residual(who: sp.Stranger, t: float, x: np.ndarray) -> tuple[float, float]:
@@ -218,7 +266,17 @@ def residual(who: sp.Stranger, t: float, x: np.ndarray) -> tuple[float, float]:
 def test_the_truth_obeys_the_equation():
     """Every operator in up to three dimensions, among them all nonlinear ones."""
     seen, number = set(), 0
-    hard = {"kinks", "bumps", "frequencies", "scales", "fronts", "rational", "rare", "inside waves", "soft"}
+    hard = {
+        "kinks",
+        "bumps",
+        "frequencies",
+        "scales",
+        "fronts",
+        "rational",
+        "rare",
+        "inside waves",
+        "soft",
+    }
     while len(seen) < len(sp.OPERATORS) + 5:
         number += 1
         who = drawn(number, 2, most=3)
@@ -226,7 +284,9 @@ def test_the_truth_obeys_the_equation():
             continue
         x = who.region.sample(np.random.default_rng(0), 1, who.tags["dim"])[0]
         left, size = residual(who, 0.5 * who.truth.horizon, x)
-        assert abs(left) < 1e-5 * size, who  # differences: h⁴ times sixth derivatives, and 1e-15 / h²
+        assert abs(left) < 1e-5 * size, (
+            who
+        )  # differences: h⁴ times sixth derivatives, and 1e-15 / h²
         seen.add(who.tags["variant"])
 
 
@@ -234,7 +294,11 @@ LINEAR = [name for name in sp.OPERATORS if name != "semilinear"]
 
 
 @pytest.mark.parametrize(
-    "wanted", [name if name in ("matrix", "geometric") else pytest.param(name, marks=pytest.mark.slow) for name in LINEAR]
+    "wanted",
+    [
+        name if name in ("matrix", "geometric") else pytest.param(name, marks=pytest.mark.slow)
+        for name in LINEAR
+    ],
 )
 def test_the_truth_is_what_monte_carlo_finds(wanted):
     who = next(
@@ -251,7 +315,15 @@ def test_the_truth_is_what_monte_carlo_finds(wanted):
 def test_what_is_not_finite_goes_into_a_file_and_back():
     kept = json.loads(
         json.dumps(
-            strangers.jsonable({"a": np.inf, "b": [np.float64(1.5), np.nan], "c": np.bool_(True), "d": np.int64(3), "e": None})
+            strangers.jsonable(
+                {
+                    "a": np.inf,
+                    "b": [np.float64(1.5), np.nan],
+                    "c": np.bool_(True),
+                    "d": np.int64(3),
+                    "e": None,
+                }
+            )
         )
     )
     assert kept == {"a": "inf", "b": [1.5, "nan"], "c": True, "d": 3, "e": None}
@@ -287,8 +359,18 @@ def test_the_table_counts_what_was_wrong():
         cell(1, 5e-2, 4e-3, region={"value": 1e-3, "low": 1e-4, "high": 2e-3, "certified": True}),
         cell(2, 0.5, 0.4),
         cell(3, 1e-14, 1e-17),
-        {**cell(4, 0, 0), "outcome": "declined", "words": "NumericalError: not solved", "estimated": "inf"},
-        cell(5, 1e-3, 2e-3, points=[{"certified": True, "inside": False, "ratio": 3.0, "method": "residual"}]),
+        {
+            **cell(4, 0, 0),
+            "outcome": "declined",
+            "words": "NumericalError: not solved",
+            "estimated": "inf",
+        },
+        cell(
+            5,
+            1e-3,
+            2e-3,
+            points=[{"certified": True, "inside": False, "ratio": 3.0, "method": "residual"}],
+        ),
     ]
     text = strangers.summary(cells)
     assert "estimate below a third of the true error | 16.7 % (1 of 6)" in text
@@ -311,7 +393,19 @@ def test_cases_that_crash_or_hang_are_kept_and_the_others_go_on(monkeypatch):
         "    print(json.dumps({'number': n, 'outcome': 'solved'}), flush=True)\n"
     )
     kept = {}
-    strangers.attend([1, 2, 3, 4, 5], [sys.executable, "-c", script], {0}, 1.0, lambda n, found: kept.update({n: found}))
-    assert {n: found["outcome"] for n, found in kept.items()} == {1: "solved", 2: "failed", 3: "solved", 4: "failed", 5: "solved"}
+    strangers.attend(
+        [1, 2, 3, 4, 5],
+        [sys.executable, "-c", script],
+        {0},
+        1.0,
+        lambda n, found: kept.update({n: found}),
+    )
+    assert {n: found["outcome"] for n, found in kept.items()} == {
+        1: "solved",
+        2: "failed",
+        3: "solved",
+        4: "failed",
+        5: "solved",
+    }
     assert kept[2]["words"] == "broken\n"
     assert "no answer" in kept[4]["words"]

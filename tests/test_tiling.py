@@ -40,10 +40,15 @@ def test_tile_sizes_and_row_order_change_nothing():
         assert tiling._cut(17, data.workspace(5), (t, x), small) != tiling._cut(
             17, data.workspace(5), (t, x), execution.make_context()
         )
-        np.testing.assert_allclose(residual_rows(data, blocks, (t, x), small), whole, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(
+            residual_rows(data, blocks, (t, x), small), whole, rtol=1e-12, atol=1e-14
+        )
     order = np.random.default_rng(0).permutation(101)
     np.testing.assert_allclose(
-        residual_rows(data, blocks, (t[order], x[order]), execution.make_context()), whole[order], rtol=1e-12, atol=1e-14
+        residual_rows(data, blocks, (t[order], x[order]), execution.make_context()),
+        whole[order],
+        rtol=1e-12,
+        atol=1e-14,
     )
 
 
@@ -60,10 +65,14 @@ def test_many_blocks_in_few_calls(rows, monkeypatch):
     assert set(heights) == {4, min(64, rows // 4 * 4)}
     assert len(heights) < 0.65 * len(pieces) * rows / 4
     seen = []
-    ctx = execution.ExecutionContext(jax.devices()[0], 2**30, lambda phase, done, total: seen.append((done, total)))
+    ctx = execution.ExecutionContext(
+        jax.devices()[0], 2**30, lambda phase, done, total: seen.append((done, total))
+    )
     found = np.asarray(value_rows(data, pieces, (t, x), ctx, "many", strip=4))
     monkeypatch.setattr(tiling, "_MANY", 10**9)
-    np.testing.assert_allclose(found, value_rows(data, pieces, (t, x), ctx, "one by one", strip=4), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(
+        found, value_rows(data, pieces, (t, x), ctx, "one by one", strip=4), rtol=1e-12, atol=1e-14
+    )
     assert seen[-1] == (rows * 110, rows * 110)
 
 
@@ -81,18 +90,41 @@ def test_what_does_not_fit_is_refused_before_the_work():
     problem = hn.problems.get("oscillating", dim=3)
     words = r"`memory` allows 4.00 MiB; 100256 rows of 2000 columns .* needs \d\.\d+ GiB. features=\((\d+), (\d+)\), rows=\((\d+), (\d+)\) would fit"
     with pytest.raises(hn.ResourceError, match=words) as caught:
-        hn.solve(problem, features=(1000, 1000), rows=(100000, 20000), memory=2**22, progress=lambda *a: calls.append(a))
+        hn.solve(
+            problem,
+            features=(1000, 1000),
+            rows=(100000, 20000),
+            memory=2**22,
+            progress=lambda *a: calls.append(a),
+        )
     assert not calls
     M0, M1, N, N_ic = map(int, re.search(words, str(caught.value)).groups())
-    assert hn.solve(problem, features=(M0, M1), rows=(N, N_ic), memory=2**22).stats["features"] == (M0, M1)
+    assert hn.solve(problem, features=(M0, M1), rows=(N, N_ic), memory=2**22).stats["features"] == (
+        M0,
+        M1,
+    )
 
 
 @pytest.mark.parametrize(
     ("files", "free"),
     [
-        ({"memory.max": "1000000", "memory.current": "600000", "memory.stat": "anon 1\ninactive_file 100000\n"}, 500000),
+        (
+            {
+                "memory.max": "1000000",
+                "memory.current": "600000",
+                "memory.stat": "anon 1\ninactive_file 100000\n",
+            },
+            500000,
+        ),
         ({"memory.max": "max", "memory.current": "600000", "memory.stat": "anon 1\n"}, 2**62),
-        ({"memory/memory.limit_in_bytes": "900", "memory/memory.usage_in_bytes": "400", "memory/memory.stat": "x 1\n"}, 500),
+        (
+            {
+                "memory/memory.limit_in_bytes": "900",
+                "memory/memory.usage_in_bytes": "400",
+                "memory/memory.stat": "x 1\n",
+            },
+            500,
+        ),
         ({}, 2**62),
     ],
 )
@@ -110,13 +142,17 @@ def test_tiles_are_halved_where_the_device_runs_out_of_memory(enough, times, mon
     def work(ctx):
         tried.append(ctx.tile_bytes)
         if ctx.tile_bytes > enough:
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4096 bytes")
+            raise jax.errors.JaxRuntimeError(
+                "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4096 bytes"
+            )
         return ctx.tile_bytes
 
     if times < 3:
         assert execution.within_memory(work, execution.make_context()) == enough
     else:
-        with pytest.raises(hn.ResourceError, match="ran out of memory, also with tiles an eighth as large"):
+        with pytest.raises(
+            hn.ResourceError, match="ran out of memory, also with tiles an eighth as large"
+        ):
             execution.within_memory(work, execution.make_context())
     assert tried == [2**25 >> k for k in range(times + 1)]
 
@@ -162,12 +198,21 @@ def test_progress_reaches_the_end_of_every_phase():
         last[phase] = (done, total)
 
     problem = hn.problems.get("oscillating", dim=4)
-    hn.solve(problem, features=(30, 30), rows=(200, 50), initial_rows="soft", memory=2**22, progress=progress)
+    hn.solve(
+        problem,
+        features=(30, 30),
+        rows=(200, 50),
+        initial_rows="soft",
+        memory=2**22,
+        progress=progress,
+    )
     assert {"equation rows", "initial rows", "least squares"} <= set(last)
     assert all(done == total for done, total in last.values())
 
 
-quiet = pytest.mark.filterwarnings("ignore:not solved")  # small sizes: what is tested here is not accuracy
+quiet = pytest.mark.filterwarnings(
+    "ignore:not solved"
+)  # small sizes: what is tested here is not accuracy
 
 
 def compilations(run):
@@ -211,7 +256,9 @@ def test_many_strips_compile_no_more_than_one():
     assert tiling._cut(16, 4 * 11, (t, x), u._ctx)[0] < 2500  # several strips
     values = u(t, x)
     assert values.shape == (5000,)
-    np.testing.assert_allclose(u(t[::-1], x[::-1])[::-1], values, rtol=1e-10, atol=1e-13)  # strips are put together in order
+    np.testing.assert_allclose(
+        u(t[::-1], x[::-1])[::-1], values, rtol=1e-10, atol=1e-13
+    )  # strips are put together in order
     np.testing.assert_allclose(u(t[4990:], x[4990:]), values[4990:], rtol=1e-10, atol=1e-13)
     assert compilations(lambda: u(t, x)) == 0
     assert compilations(lambda: u(t[:-1], x[:-1])) == 0  # a remainder has no shape of its own

@@ -20,7 +20,10 @@ from heatnets.features.features import MovedInitial, MovedSource, Pair
 from heatnets.pde.coefficients import _root
 from heatnets.pde.paths import EulerPaths, ExactPaths
 
-pytestmark = [pytest.mark.usefixtures("x64"), pytest.mark.filterwarnings("ignore:not solved")]  # crude networks on purpose
+pytestmark = [
+    pytest.mark.usefixtures("x64"),
+    pytest.mark.filterwarnings("ignore:not solved"),
+]  # crude networks on purpose
 DIM = 4
 
 
@@ -42,7 +45,9 @@ def test_the_root_of_a_matrix():
     for dim in (3, 12):
         a = np.random.default_rng(dim).standard_normal((dim, dim))
         a = a @ a.T + np.eye(dim)
-        np.testing.assert_allclose(_root(jnp.asarray(a)), np.linalg.cholesky(a), rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(
+            _root(jnp.asarray(a)), np.linalg.cholesky(a), rtol=1e-12, atol=1e-13
+        )
 
 
 DIFFUSIONS = {
@@ -92,14 +97,19 @@ def matrix_of(diffusion, t, x):
         ("constant", "trace", False),
     ],
 )
-def test_residuals_of_features_are_those_of_the_equation_as_it_is_written(diffusion, form, backward):
+def test_residuals_of_features_are_those_of_the_equation_as_it_is_written(
+    diffusion, form, backward
+):
     more = {"initial": None, "terminal": bell} if backward else {}
     more |= {"source": None} if diffusion == "matrix" else {}  # which takes long to compile
     problem = posed(diffusion, form, **more)
     data, _ = equation(problem.canonical, 0)
     rng = np.random.default_rng(1)
     noise = jnp.asarray(rng.standard_normal((2, *problem.canonical.feature_paths.normals(DIM))))
-    features = [Pair(MovedInitial(noise[0], jnp.asarray(0.7))), MovedSource(noise[1], jnp.asarray(0.4), jnp.asarray(1.3))]
+    features = [
+        Pair(MovedInitial(noise[0], jnp.asarray(0.7))),
+        MovedSource(noise[1], jnp.asarray(0.4), jnp.asarray(1.3)),
+    ]
     s, x = jnp.asarray(0.35), jnp.asarray(rng.uniform(-1, 1, DIM))
     t = 0.6 - s if backward else s
 
@@ -117,7 +127,9 @@ def test_residuals_of_features_are_those_of_the_equation_as_it_is_written(diffus
         return value, jax.grad(phi)(s, x) - second - drift(t, x) @ slope(x) - reaction(t, x) * value
 
     for feature in features if problem.source is not None else features[:1]:
-        np.testing.assert_allclose(eqx.filter_jit(feature.both)(data, s, x), wanted(feature), rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(
+            eqx.filter_jit(feature.both)(data, s, x), wanted(feature), rtol=1e-9, atol=1e-11
+        )
 
 
 def test_steps_with_constant_functions_have_the_exact_law():
@@ -135,8 +147,12 @@ def test_steps_with_constant_functions_have_the_exact_law():
     # Steps half as many end at the same place, as increments are summed.
     _, (factor, coarse, pairs), (zero, coarser, fours) = problem.canonical.paths.levels(noise)
     assert (factor, zero) == (-1.0, 0.0)
-    np.testing.assert_allclose(coarser.go(0.9, np.array([0.2, 0.1]), 0.6, fours).place, moved.place, atol=1e-13)
-    np.testing.assert_allclose(coarse.go(0.9, np.array([0.2, 0.1]), 0.6, pairs).place, moved.place, atol=1e-13)
+    np.testing.assert_allclose(
+        coarser.go(0.9, np.array([0.2, 0.1]), 0.6, fours).place, moved.place, atol=1e-13
+    )
+    np.testing.assert_allclose(
+        coarse.go(0.9, np.array([0.2, 0.1]), 0.6, pairs).place, moved.place, atol=1e-13
+    )
 
 
 def test_euler_has_the_mean_of_its_recursion_and_takes_coefficients_at_the_paths_own_time():
@@ -147,8 +163,12 @@ def test_euler_has_the_mean_of_its_recursion_and_takes_coefficients_at_the_paths
     moved = walk.go(1.0, np.array([1.5]), 0.8, np.concatenate([half, -half]))
     wanted = 1.5
     for k in range(8):
-        wanted *= 1 + 0.1 * (0.95 - 0.1 * k)  # time runs down from t, and the middle of a step counts
-    np.testing.assert_allclose(moved.place.mean(), wanted, rtol=1e-12)  # antithetic, and linear in the noise
+        wanted *= 1 + 0.1 * (
+            0.95 - 0.1 * k
+        )  # time runs down from t, and the middle of a step counts
+    np.testing.assert_allclose(
+        moved.place.mean(), wanted, rtol=1e-12
+    )  # antithetic, and linear in the noise
 
 
 @pytest.mark.parametrize("diffusion", ["diagonal", "matrix"])
@@ -156,7 +176,12 @@ def test_derivatives_of_paths(diffusion):
     problem = posed(diffusion, "trace")
     walk, rng = problem.canonical.paths, np.random.default_rng(3)
     noise, x = walk.draw(rng, (3,), DIM), rng.uniform(-1, 1, (3, DIM))
-    t, lag, slope, by_weight = np.full(3, 0.5), np.array([0.1, 0.3, 0.5]), rng.standard_normal((3, DIM)), rng.standard_normal(3)
+    t, lag, slope, by_weight = (
+        np.full(3, 0.5),
+        np.array([0.1, 0.3, 0.5]),
+        rng.standard_normal((3, DIM)),
+        rng.standard_normal(3),
+    )
     w, c, e = rng.standard_normal((3, DIM)), rng.standard_normal((3, DIM)), 1e-4
 
     def at(y):
@@ -166,13 +191,19 @@ def test_derivatives_of_paths(diffusion):
     pulled = walk.pull(t, x, lag, noise, slope, by_weight)
     change = (at(x + e * w) - at(x - e * w)) / (2 * e)
     np.testing.assert_allclose(
-        np.sum(pulled * w, axis=1), np.sum(slope * change[:, :-1], axis=1) + by_weight * change[:, -1], rtol=1e-6
+        np.sum(pulled * w, axis=1),
+        np.sum(slope * change[:, :-1], axis=1) + by_weight * change[:, -1],
+        rtol=1e-6,
     )
     moved, first, second = walk.curve(t, x, lag, noise, w, c)
     ahead, behind, here = at(x + e * w + 0.5 * e**2 * c), at(x - e * w + 0.5 * e**2 * c), at(x)
     np.testing.assert_allclose(np.c_[moved.place, moved.weight], here, rtol=1e-12)
-    np.testing.assert_allclose(np.c_[first.place, first.weight], (ahead - behind) / (2 * e), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(np.c_[second.place, second.weight], (ahead - 2 * here + behind) / e**2, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        np.c_[first.place, first.weight], (ahead - behind) / (2 * e), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        np.c_[second.place, second.weight], (ahead - 2 * here + behind) / e**2, rtol=1e-4, atol=1e-4
+    )
 
 
 SOLVED = {"hyperbolic-waves": 1e-3, "rotating": 1e-2, "porous": 3e-2}
@@ -195,7 +226,9 @@ def test_solves_and_certificates_against_exact_solutions(solved):
     assert "paths in steps" in sure.method
     assert np.mean(sure.certified) > 0.6
     assert np.all(np.abs(sure.value - exact) < 2 * sure.halfwidth)
-    assert np.mean(np.abs(sure.value - exact)) < np.mean(np.abs(u(t, x) - exact))  # corrected values are better
+    assert np.mean(np.abs(sure.value - exact)) < np.mean(
+        np.abs(u(t, x) - exact)
+    )  # corrected values are better
     told = u.error(points=128)
     assert 0.2 * told.low < error.l2 < 5 * told.high
 
@@ -208,7 +241,9 @@ def check_derivatives(u):
     assert np.linalg.norm(slope.halfwidth) < 0.1 * np.linalg.norm(exact)
     w = np.array([1.0, -0.5, 0.2, 0.4])
     bend = u.certify_curvature(t, x, w, samples=256)
-    wanted = jax.jvp(lambda y: jax.jvp(lambda z: u.problem.exact(t, z), (y,), (w,))[1], (x,), (w,))[1]
+    wanted = jax.jvp(lambda y: jax.jvp(lambda z: u.problem.exact(t, z), (y,), (w,))[1], (x,), (w,))[
+        1
+    ]
     assert abs(bend.value - float(wanted)) < 3 * bend.halfwidth
 
 
@@ -254,16 +289,26 @@ def test_a_terminal_problem_keeps_the_users_times():
 
     def exact(t, x):
         q = 4 * gone(t) / x.size
-        return jnp.exp(jnp.sin(T) - jnp.sin(t)) * jnp.exp(-0.5 * x.size * jnp.log1p(q) - x @ x / (x.size * (1 + q)))
+        return jnp.exp(jnp.sin(T) - jnp.sin(t)) * jnp.exp(
+            -0.5 * x.size * jnp.log1p(q) - x @ x / (x.size * (1 + q))
+        )
 
     problem = hn.Problem(
         dim=3, horizon=T, terminal=bell, diffusion=lambda t, x: 1 + t, reaction=lambda t, x: jnp.cos(t), form="trace", exact=exact,
     )  # fmt: skip
-    u = hn.solve(problem, features=(64, 0), rows=(512, 0), antithetic=True, time_degree=3, collocation="paths")
+    u = hn.solve(
+        problem,
+        features=(64, 0),
+        rows=(512, 0),
+        antithetic=True,
+        time_degree=3,
+        collocation="paths",
+    )
     assert hn.measure(u, 500).l2 < 1e-2
     sure = u.certify([0.0, 0.2], np.full((2, 3), 0.4), samples=1024)
     np.testing.assert_array_less(
-        np.abs(sure.value - hn.exact_values(problem, [0.0, 0.2], np.full((2, 3), 0.4))), 2 * sure.halfwidth
+        np.abs(sure.value - hn.exact_values(problem, [0.0, 0.2], np.full((2, 3), 0.4))),
+        2 * sure.halfwidth,
     )
 
 
@@ -274,7 +319,9 @@ def finite_differences(horizon, start, a, c, x):
     side = 0.5 * h * a(z) / dx**2
     middle = 2 * side - 0.5 * h * c(z)
     side[[0, -1]] = middle[[0, -1]] = 0.0  # the ends stay as they are
-    implicit = np.stack([np.append(0.0, -side[:-1]), 1 + middle, np.append(-side[1:], 0.0)])  # bands of I - h/2 L
+    implicit = np.stack(
+        [np.append(0.0, -side[:-1]), 1 + middle, np.append(-side[1:], 0.0)]
+    )  # bands of I - h/2 L
     value = start(z)
     for _ in range(steps):
         right = (1 - middle) * value
@@ -286,19 +333,33 @@ def finite_differences(horizon, start, a, c, x):
 def test_finite_differences_are_right():
     """u_t = u'' - u from exp(-z²)."""
     exact = np.exp(-0.5) * np.exp(-(0.3**2) / 3) / np.sqrt(3)
-    assert abs(finite_differences(0.5, lambda z: np.exp(-(z**2)), np.ones_like, lambda z: -np.ones_like(z), 0.3) - exact) < 1e-5
+    assert (
+        abs(
+            finite_differences(
+                0.5, lambda z: np.exp(-(z**2)), np.ones_like, lambda z: -np.ones_like(z), 0.3
+            )
+            - exact
+        )
+        < 1e-5
+    )
 
 
 def test_steps_that_do_not_resolve_a_coefficient_are_told():
     """|x| with A = ½ + 0.4 sin 8x: halving the steps hardly changes a value that is off by a tenth."""
     problem = hn.Problem(
-        dim=1, horizon=1.0, initial=lambda x: jnp.abs(x[0]), diffusion=lambda t, x: 0.5 + 0.4 * jnp.sin(8 * x), form="trace"
+        dim=1,
+        horizon=1.0,
+        initial=lambda x: jnp.abs(x[0]),
+        diffusion=lambda t, x: 0.5 + 0.4 * jnp.sin(8 * x),
+        form="trace",
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
         u = hn.solve(problem, seconds=1)
     sure = u.certify(1.0, [-0.3], samples=16384)
-    exact = finite_differences(1.0, np.abs, lambda z: 0.5 + 0.4 * np.sin(8 * z), np.zeros_like, -0.3)
+    exact = finite_differences(
+        1.0, np.abs, lambda z: 0.5 + 0.4 * np.sin(8 * z), np.zeros_like, -0.3
+    )
     assert abs(sure.value - exact) < sure.halfwidth or not sure.certified
 
 
@@ -312,7 +373,14 @@ def test_a_reaction_that_varies_goes_with_an_exact_process():
     problem = hn.Problem(
         dim=1, horizon=T, terminal=lambda x: x[0], process=hn.GeometricBrownian(0.3, r), reaction=lambda t, x: -(1 + t), region=hn.Box(0.5, 1.5), exact=exact,
     )  # fmt: skip
-    u = hn.solve(problem, features=(32, 0), rows=(256, 0), antithetic=True, time_degree=3, collocation="paths")
+    u = hn.solve(
+        problem,
+        features=(32, 0),
+        rows=(256, 0),
+        antithetic=True,
+        time_degree=3,
+        collocation="paths",
+    )
     assert hn.measure(u, 200).l2 < 1e-2
     sure = u.certify(0.0, [1.0], samples=4096)
     assert abs(sure.value - exact(0.0, np.array([1.0]))) < 2 * sure.halfwidth
@@ -348,28 +416,37 @@ def test_a_reaction_as_a_function_is_the_same_as_a_number(process, backward):
     """The weight of paths in whatever clock, through every way to a value."""
     start = {"terminal": bell} if backward else {"initial": bell}
     number, function = (
-        hn.Problem(dim=2, horizon=1.0, process=process, reaction=c, **start) for c in (-0.9, lambda t, x: -0.9 + 0 * x[0])
+        hn.Problem(dim=2, horizon=1.0, process=process, reaction=c, **start)
+        for c in (-0.9, lambda t, x: -0.9 + 0 * x[0])
     )
     t, x = 0.2 if backward else 0.8, np.array([0.4, -0.3])
     a, b = (hn.montecarlo.importance(p, t, x, samples=20_000) for p in (number, function))
-    assert abs(a.value - b.value) < 4 * np.hypot(a.standard_error, b.standard_error) + b.truncation_bias
+    assert (
+        abs(a.value - b.value)
+        < 4 * np.hypot(a.standard_error, b.standard_error) + b.truncation_bias
+    )
     assert b.truncation_bias < 1e-2 * b.value
     s, y = function.transform.to_canonical(np.array([t]), x[None])
     u = hn.solve(function, features=(8, 0), rows=(64, 0), antithetic=True, collocation="paths")
     network, plain = u.network(), function.canonical
     for steps in (0, 4):
-        drawn = error_equation.martingale_form(plain, network, s, y, 4096, [np.random.default_rng(0)], steps)
+        drawn = error_equation.martingale_form(
+            plain, network, s, y, 4096, [np.random.default_rng(0)], steps
+        )
         value = network.value(s, y)[0] + drawn.corrections.mean(axis=1)
         assert (
             abs(value[0] - a.value)
-            < 5 * np.hypot(drawn.corrections.std() / 64, a.standard_error) + error_equation.allowance(drawn.steps.mean(axis=1))[0]
+            < 5 * np.hypot(drawn.corrections.std() / 64, a.standard_error)
+            + error_equation.allowance(drawn.steps.mean(axis=1))[0]
         )
 
 
 @pytest.mark.parametrize("design", ["sobol", "signs", "hadamard", "orthogonal"])
 def test_the_steps_of_a_feature_have_noise_of_their_own(design):
     problem = hn.problems.get("rotating", dim=4)
-    feature, _source = hn.ImportanceFamily().draw(problem.canonical, (512, 0), designs.design(design), 0)
+    feature, _source = hn.ImportanceFamily().draw(
+        problem.canonical, (512, 0), designs.design(design), 0
+    )
     first, second = np.moveaxis(np.asarray(feature.direction), 1, 0)
     assert np.max(np.abs(np.mean(first * second, axis=0))) < 0.25
     radii = [np.linalg.norm(n, axis=1) for n in (first, second)]
@@ -388,11 +465,16 @@ def test_jumps_of_coefficients_are_told():
     with pytest.warns(hn.HeatnetsWarning, match="`diffusion` jumps"):
         hn.Problem(dim=1, horizon=0.5, initial=bell, diffusion=step, form="trace")
     with pytest.warns(hn.HeatnetsWarning, match="`reaction` jumps"):
-        problem = hn.Problem(dim=1, horizon=0.5, initial=bell, reaction=lambda t, x: jnp.where(t > 0.27, 1.0, 0.0))
+        problem = hn.Problem(
+            dim=1, horizon=0.5, initial=bell, reaction=lambda t, x: jnp.where(t > 0.27, 1.0, 0.0)
+        )
     assert problem.canonical.coefficients.jumps == ("reaction",)
     for smooth in (lambda t, x: 2 + jnp.tanh(1e4 * x[0]), lambda t, x: 1 + jnp.abs(x[0])):
         assert (
-            hn.Problem(dim=1, horizon=0.5, initial=bell, diffusion=smooth, form="divergence").canonical.coefficients.jumps == ()
+            hn.Problem(
+                dim=1, horizon=0.5, initial=bell, diffusion=smooth, form="divergence"
+            ).canonical.coefficients.jumps
+            == ()
         )
 
 
@@ -406,8 +488,12 @@ def test_a_step_of_the_users_own_is_used():
     walk = EulerPaths(problem.canonical.coefficients, 1)
     noise = np.linspace(-2, 2, 9)[:, None, None]
     moved = walk.go(2.0, np.array([1.5]), 2.0, noise)
-    np.testing.assert_allclose(moved.place[:, 0], 1.5 * np.exp(-2) + np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12)
-    np.testing.assert_allclose(moved.push[:, 0], np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        moved.place[:, 0], 1.5 * np.exp(-2) + np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12
+    )
+    np.testing.assert_allclose(
+        moved.push[:, 0], np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12, atol=1e-15
+    )
     assert isinstance(hn.Problem(dim=1, horizon=2.0, initial=bell).canonical.paths, ExactPaths)
     u = hn.solve(problem, features=(16, 0), rows=(128, 0), antithetic=True, collocation="paths")
     sure = u.certify(2.0, [0.7])
@@ -434,7 +520,9 @@ def test_kinks_in_coefficients_are_found():
     assert u.stats["enforce"] == "mild"
     sure = u.certify(0.5, [0.2], samples=16384)
     assert sure.certified
-    exact = finite_differences(0.5, lambda z: np.exp(-(z**2)), np.ones_like, lambda z: -np.abs(z), 0.2)
+    exact = finite_differences(
+        0.5, lambda z: np.exp(-(z**2)), np.ones_like, lambda z: -np.abs(z), 0.2
+    )
     assert abs(sure.value - exact) < 2 * sure.halfwidth
     assert sure.halfwidth < 0.02 * sure.value
     with pytest.raises(hn.InputError, match="need constant coefficients"):
@@ -448,9 +536,18 @@ def test_kinks_in_coefficients_are_found():
         ({"drift": lambda t, x: -20 * x}, "too strong for the steps"),
         ({"drift": lambda t, x: x, "steps": 10}, "`steps` must be a multiple of four"),
         ({"drift": lambda t, x: jnp.sum(x)}, r"`drift` must return an array of shape \(3,\)"),
-        ({"diffusion": lambda t, x: jnp.sin(x), "form": "trace"}, "`diffusion` must be positive definite wherever"),
-        ({"diffusion": lambda t, x: jnp.outer(x, x), "form": "trace"}, "`diffusion` must be positive definite wherever"),
-        ({"diffusion": lambda t, x: turned(x) + jnp.tril(jnp.ones((3, 3))), "form": "trace"}, "symmetric"),
+        (
+            {"diffusion": lambda t, x: jnp.sin(x), "form": "trace"},
+            "`diffusion` must be positive definite wherever",
+        ),
+        (
+            {"diffusion": lambda t, x: jnp.outer(x, x), "form": "trace"},
+            "`diffusion` must be positive definite wherever",
+        ),
+        (
+            {"diffusion": lambda t, x: turned(x) + jnp.tril(jnp.ones((3, 3))), "form": "trace"},
+            "symmetric",
+        ),
         ({"diffusion": lambda t, x: 1 + x**2}, "`form` must be said"),
         ({"diffusion": lambda t, x: 1 + x**2, "form": "ito"}, "`form` must be one of"),
         ({"diffusion": 2.0, "form": "ito"}, "`form` must be one of"),
@@ -458,7 +555,10 @@ def test_kinks_in_coefficients_are_found():
         ({"drift": lambda t, x: x[:2]}, r"`drift` must return an array of shape"),
         ({"drift": lambda x: x}, "must take 2 argument"),
         ({"reaction": lambda t, x: x}, "`reaction` must return a scalar"),
-        ({"reaction": lambda t, x: 1 / jnp.maximum(x[0] - 9, 0)}, "`reaction` must be finite wherever"),
+        (
+            {"reaction": lambda t, x: 1 / jnp.maximum(x[0] - 9, 0)},
+            "`reaction` must be finite wherever",
+        ),
         ({"step": 3}, "`step` must be a function"),
         ({"drift": lambda t, x: x, "step": lambda x: x}, "`step` must be traceable"),
         ({"drift": lambda t, x: x, "step": lambda t, x, h, n: x[:1]}, "`step` must return a place"),
@@ -467,12 +567,25 @@ def test_kinks_in_coefficients_are_found():
             r"the covariance \(0, 0\) is 1 in place of 2",
         ),
         (
-            {"diffusion": np.eye(3) + 0.3, "drift": lambda t, x: x, "step": lambda t, x, h, n: x + h * x + jnp.sqrt(2.6 * h) * n},
+            {
+                "diffusion": np.eye(3) + 0.3,
+                "drift": lambda t, x: x,
+                "step": lambda t, x, h, n: x + h * x + jnp.sqrt(2.6 * h) * n,
+            },
             "the covariance",
         ),
-        ({"drift": lambda t, x: x, "step": lambda t, x, h, n: x + jnp.sqrt(2 * h) * n}, "the mean in coordinate"),
-        ({"process": hn.OrnsteinUhlenbeck(0.5), "step": lambda t, x, h, n: x}, "exact step of its own"),
-        ({"process": hn.OrnsteinUhlenbeck(0.5), "drift": lambda t, x: x}, "leave `diffusion` and `drift` out"),
+        (
+            {"drift": lambda t, x: x, "step": lambda t, x, h, n: x + jnp.sqrt(2 * h) * n},
+            "the mean in coordinate",
+        ),
+        (
+            {"process": hn.OrnsteinUhlenbeck(0.5), "step": lambda t, x, h, n: x},
+            "exact step of its own",
+        ),
+        (
+            {"process": hn.OrnsteinUhlenbeck(0.5), "drift": lambda t, x: x},
+            "leave `diffusion` and `drift` out",
+        ),
     ],
 )
 def test_refusals(given, words):

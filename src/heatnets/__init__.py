@@ -101,7 +101,9 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f"heatnets.{_HOME[name]}"), name)
         globals()[name] = value
         return value
-    raise AttributeError(f"heatnets has no attribute {name!r}; public names: {', '.join(sorted(__all__))}")
+    raise AttributeError(
+        f"heatnets has no attribute {name!r}; public names: {', '.join(sorted(__all__))}"
+    )
 
 
 def __dir__() -> list[str]:

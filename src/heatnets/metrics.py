@@ -34,7 +34,9 @@ def relative_errors(approximate: Any, exact: Any) -> RelativeErrors:
     """Relative L1, L2 and L∞ errors of values (n,), or of vectors (n, d) with all entries counted alike."""
     a, e = np.asarray(approximate, np.float64), np.asarray(exact, np.float64)
     if a.shape != e.shape or a.size == 0:
-        raise InputError(f"`approximate` and `exact` must have one shape and not be empty; got {a.shape} and {e.shape}.")
+        raise InputError(
+            f"`approximate` and `exact` must have one shape and not be empty; got {a.shape} and {e.shape}."
+        )
     if not np.any(e):
         raise InputError("`exact` is zero at every point: a relative error has no meaning there.")
     size = np.max(np.abs(e))  # squares of small numbers underflow
@@ -74,7 +76,9 @@ def measure(solution: Solution, points: int = 6000, seed: int = 0) -> RelativeEr
 
 def _exact(function: Any, problem: Problem, t: Any, x: Any) -> np.ndarray:
     if problem.exact is None:
-        raise InputError("`problem` has no exact solution to measure against. Give one: hn.Problem(..., exact=u).")
+        raise InputError(
+            "`problem` has no exact solution to measure against. Give one: hn.Problem(..., exact=u)."
+        )
     times, places, single = problem.points(t, x)
     ctx = make_context()
     with jax.default_device(ctx.device):

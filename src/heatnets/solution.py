@@ -82,10 +82,17 @@ def check_asked(
     samples: Any = 4096, confidence: Any = 0.95, seed: Any = 0, halfwidth: Any = None
 ) -> tuple[int, float, int, float | None]:
     """The options of a certificate, refused in words where they are wrong."""
-    number = count("samples", samples, 4, "They come in pairs, and an interval needs some: 4096 by default.")
+    number = count(
+        "samples", samples, 4, "They come in pairs, and an interval needs some: 4096 by default."
+    )
     level = fraction("confidence", confidence)
     hint = "It is in units of u, for a gradient over those of x."
-    return number, level, streams.check_seed(seed), None if halfwidth is None else positive("halfwidth", halfwidth, hint)
+    return (
+        number,
+        level,
+        streams.check_seed(seed),
+        None if halfwidth is None else positive("halfwidth", halfwidth, hint),
+    )
 
 
 class Solution:
@@ -97,7 +104,9 @@ class Solution:
 
     problem: Problem
     stats: Mapping[str, Any]
-    weights: tuple[np.ndarray, ...]  # of each block of features, initial ones first: shape (M,), or (M, K + 1) with a time degree
+    weights: tuple[
+        np.ndarray, ...
+    ]  # of each block of features, initial ones first: shape (M,), or (M, K + 1) with a time degree
 
     def __init__(
         self,
@@ -115,7 +124,11 @@ class Solution:
         parts = np.split(np.asarray(weights).reshape(degree + 1, -1).T, np.cumsum(sizes)[:-1])
         self.weights = tuple(part if degree else part[:, 0] for part in parts)
         units = canonical.horizon ** np.arange(degree + 1.0)  # weights belong to (t/T)^k
-        self._blocks = [(block, jax.device_put(w / units, ctx.device)) for block, w in zip(blocks, parts, strict=True) if len(w)]
+        self._blocks = [
+            (block, jax.device_put(w / units, ctx.device))
+            for block, w in zip(blocks, parts, strict=True)
+            if len(w)
+        ]
 
     @property
     def solved(self) -> bool | None:
@@ -156,7 +169,10 @@ class Solution:
         """What is missing in the equation at (t, x), t > 0 (t < T for a terminal-value problem): R = F - (∂_t - div A ∇ - b·∇ - c) ũ."""
         seen = self._see(t, x, positive_time=True)
         left = self._contract(
-            network.residuals, seen, floats=self._differentiable.workspace(self.problem.dim), equation=self._differentiable
+            network.residuals,
+            seen,
+            floats=self._differentiable.workspace(self.problem.dim),
+            equation=self._differentiable,
         )
         with jax.default_device(self._ctx.device):
             missing = seen.value_scale * seen.rate * (self._force(seen.s, seen.y) - left)
@@ -214,7 +230,9 @@ class Solution:
         True
         """
         seen = self._see(t, x)
-        return self._certified(values.certify, seen, seen.value_scale, samples, confidence, seed, halfwidth, progress)
+        return self._certified(
+            values.certify, seen, seen.value_scale, samples, confidence, seed, halfwidth, progress
+        )
 
     @with_x64
     def certify_gradient(
@@ -235,7 +253,15 @@ class Solution:
         """
         seen = self._see(t, x, positive_time=True)
         return self._certified(
-            derivatives.certify_gradient, seen, seen.slope, samples, confidence, seed, halfwidth, progress, True
+            derivatives.certify_gradient,
+            seen,
+            seen.slope,
+            samples,
+            confidence,
+            seed,
+            halfwidth,
+            progress,
+            True,
         )
 
     @with_x64
@@ -258,13 +284,19 @@ class Solution:
         """
         seen = self._see(t, x, positive_time=True)
         along = np.asarray(direction, np.float64)
-        if along.shape not in ((self.problem.dim,), seen.x.shape) or not np.all(np.isfinite(along)) or not np.any(along):
+        if (
+            along.shape not in ((self.problem.dim,), seen.x.shape)
+            or not np.all(np.isfinite(along))
+            or not np.any(along)
+        ):
             raise InputError(
                 f"`direction` must be a vector of {self.problem.dim} finite numbers, not all zero, or one for each point; got shape {along.shape}."
             )
         first, second = self.problem.transform.curve(seen.t, seen.x, along * np.ones_like(seen.x))
         how = partial(derivatives.certify_curvature, curves=(first, second))
-        return self._certified(how, seen, seen.value_scale, samples, confidence, seed, halfwidth, progress, True)
+        return self._certified(
+            how, seen, seen.value_scale, samples, confidence, seed, halfwidth, progress, True
+        )
 
     def _certified(
         self,
@@ -291,10 +323,25 @@ class Solution:
                 "certified derivatives of data with kinks or jumps need constant coefficients: the weight that takes a derivative's place is known for those. "
                 "Smooth the data, or certify values at nearby points."
             )
-        rounding_scale = self.problem.transform.rounding_scale(seen.t, seen.x) if self.problem.transform.changes else None
+        rounding_scale = (
+            self.problem.transform.rounding_scale(seen.t, seen.x)
+            if self.problem.transform.changes
+            else None
+        )
         marks = streams.marks(self._mark, seen.t, seen.x)
         rare = 0.0 if weighted else self._rare
-        asked = CertifyOptions(samples, level, seed, wanted, smooth, self._teller(progress), unit, rounding_scale, marks, rare)
+        asked = CertifyOptions(
+            samples,
+            level,
+            seed,
+            wanted,
+            smooth,
+            self._teller(progress),
+            unit,
+            rounding_scale,
+            marks,
+            rare,
+        )
         with jax.default_device(self._ctx.device):
             found = how(self._linear, self.network(), seen.s, seen.y, asked)
             if self._canonical.nonlinear is not None:
@@ -310,9 +357,16 @@ class Solution:
                     found.error / unit,
                 )
                 found = found.allowing(unit * left.bound, left.reasons, wanted)
-            found = found.doubting([self._doubts(s, y, asked, i) for i, (s, y) in enumerate(zip(seen.s, seen.y, strict=True))])
+            found = found.doubting(
+                [
+                    self._doubts(s, y, asked, i)
+                    for i, (s, y) in enumerate(zip(seen.s, seen.y, strict=True))
+                ]
+            )
         if self.problem.transform.changes:
-            found = found.widened(4 * EPS)  # exponentials and logarithms on the way to plain coordinates and back
+            found = found.widened(
+                4 * EPS
+            )  # exponentials and logarithms on the way to plain coordinates and back
         return found.first() if seen.single else found
 
     def _doubts(self, s: float, y: np.ndarray, asked: CertifyOptions, i: int) -> tuple[str, ...]:
@@ -321,11 +375,15 @@ class Solution:
             return ()
         rng = asked.rng("encounters", i)
         met = sampling_checks.from_point(self._canonical, float(s), y, rng, self._quiet)
-        found = sampling_checks.doubt(self._canonical, met, not asked.smooth, rng, self._quiet, rare=0.0)
+        found = sampling_checks.doubt(
+            self._canonical, met, not asked.smooth, rng, self._quiet, rare=0.0
+        )
         return () if found is None or found.curable else (found.words,)
 
     @with_x64
-    def error(self, *, points: int = 512, samples: int = 8, confidence: float = 0.95, seed: int = 0) -> RegionError:
+    def error(
+        self, *, points: int = 512, samples: int = 8, confidence: float = 0.95, seed: int = 0
+    ) -> RegionError:
         """The relative L2 error over (0, T] x region (for a `Point` at t = T, at t = 0 of a terminal-value problem), with an interval, without an exact solution.
 
         Args:
@@ -341,7 +399,9 @@ class Solution:
         True
         """
         points = count("points", points, 16, "A mean over the region needs some.")
-        samples = count("samples", samples, 4, "They come in pairs, and two independent ones are multiplied.")
+        samples = count(
+            "samples", samples, 4, "They come in pairs, and two independent ones are multiplied."
+        )
         found = values.region_error(
             self._linear, self.network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
             seed=streams.check_seed(seed), smooth=self._smooth, mark=self._mark, rare=self._rare > 0, reference=None if self._canonical.nonlinear is not None else partial(self._reference, seed),
@@ -358,12 +418,18 @@ class Solution:
     def _rare(self) -> float:
         """T times the largest residual that the solve's final check met, where few of its samples met such: an error that others may miss. Else zero."""
         check = self.stats.get("check") or {}
-        return check["largest_residual"] * check["size"] if not check.get("tails", 0.0) <= HEAVY else 0.0
+        return (
+            check["largest_residual"] * check["size"]
+            if not check.get("tails", 0.0) <= HEAVY
+            else 0.0
+        )
 
     def _reference(self, seed: int, s: np.ndarray, y: np.ndarray) -> ReferenceValues:
         """Monte Carlo values at points of the canonical problem, at a small part of the cost of the network's residuals there."""
         with jax.default_device(self._ctx.device):
-            found = ReferenceValues(self._canonical, self._equation, s, y, seed, "region error", self._quiet, self._mark)
+            found = ReferenceValues(
+                self._canonical, self._equation, s, y, seed, "region error", self._quiet, self._mark
+            )
             found.extend(8 * len(s) * sum(len(w) for w in self.weights))
         return found
 
@@ -376,15 +442,25 @@ class Solution:
         samples = count("samples", samples, 4, "They come in pairs.")
         seen = self._see(t, x)
         if not seen.single:
-            raise InputError(f"`explain` takes one time and one point; got {len(seen.t)}. Call it for each.")
+            raise InputError(
+                f"`explain` takes one time and one point; got {len(seen.t)}. Call it for each."
+            )
         with jax.default_device(self._ctx.device):
             terms = {}
             for block, w in self._blocks:
-                kind = "source" if isinstance(getattr(block, "one", block), MovedSource | KernelSource) else "initial"
-                phi = np.asarray(value_rows(self._equation, [block], (seen.s, seen.y), self._quiet, ""))[0]
+                kind = (
+                    "source"
+                    if isinstance(getattr(block, "one", block), MovedSource | KernelSource)
+                    else "initial"
+                )
+                phi = np.asarray(
+                    value_rows(self._equation, [block], (seen.s, seen.y), self._quiet, "")
+                )[0]
                 terms[kind] = (np.asarray(w) @ powers(seen.s[0], w.shape[1] - 1)[0], phi)
         network = self.network()
-        network = network if self._canonical.nonlinear is None else network._replace(source=self._force)
+        network = (
+            network if self._canonical.nonlinear is None else network._replace(source=self._force)
+        )
         (mark,) = streams.marks(self._mark, seen.t, seen.x)
         rng = streams.generator(streams.check_seed(seed), "explanation", mark)
         found = explain(self._canonical, network, terms, float(seen.s[0]), seen.y[0], samples, rng)
@@ -423,7 +499,9 @@ class Solution:
     def kinks(self) -> str:
         """Which of the data have kinks or jumps, in words; empty where none were found. Where they have, `residual` says nothing."""
         with jax.default_device(self._ctx.device):
-            return smoothness.describe(smoothness.kinks(self._canonical, self.stats["seed"], self._quiet))
+            return smoothness.describe(
+                smoothness.kinks(self._canonical, self.stats["seed"], self._quiet)
+            )
 
     @cached_property
     def _mark(self) -> streams.Mark:
@@ -438,10 +516,16 @@ class Solution:
     def _smooth_from(self, t: np.ndarray, x: np.ndarray) -> bool:
         """The same on paths from given points, which the region may know nothing of."""
         with jax.default_device(self._ctx.device):
-            return self._smooth and not smoothness.kinks(self._canonical, self.stats["seed"], self._quiet, (t, x))
+            return self._smooth and not smoothness.kinks(
+                self._canonical, self.stats["seed"], self._quiet, (t, x)
+            )
 
     def _teller(self, progress: Progress | None) -> Callable[[int, int], None]:
-        tell = self._ctx.progress if progress is None else make_context(self._ctx.device, None, progress).progress
+        tell = (
+            self._ctx.progress
+            if progress is None
+            else make_context(self._ctx.device, None, progress).progress
+        )
         return lambda done, total: tell("certificate", done, total)
 
     @cached_property
@@ -459,7 +543,9 @@ class Solution:
         """This solution as a certificate asks for it."""
         dim, ctx = self._canonical.dim, self._quiet
 
-        def contracted(terms: Callable[..., Any], data: Equation, floats: int, t: np.ndarray, x: np.ndarray) -> Any:
+        def contracted(
+            terms: Callable[..., Any], data: Equation, floats: int, t: np.ndarray, x: np.ndarray
+        ) -> Any:
             with jax.default_device(ctx.device):
                 return contract(terms, self._blocks, data, (t, x), floats, ctx, "")
 
@@ -487,12 +573,28 @@ class Solution:
 
         def value_bend(t: np.ndarray, x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
             with jax.default_device(ctx.device):
-                return contract(network.bent_values, self._blocks, self._equation, (t, x, w, c), 16 * dim, ctx, "")
+                return contract(
+                    network.bent_values,
+                    self._blocks,
+                    self._equation,
+                    (t, x, w, c),
+                    16 * dim,
+                    ctx,
+                    "",
+                )
 
         def residual_bend(t: np.ndarray, x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
             data = self._differentiable
             with jax.default_device(ctx.device):
-                left = contract(network.bent_residuals, self._blocks, data, (t, x, w, c), 4 * data.workspace(dim), ctx, "")
+                left = contract(
+                    network.bent_residuals,
+                    self._blocks,
+                    data,
+                    (t, x, w, c),
+                    4 * data.workspace(dim),
+                    ctx,
+                    "",
+                )
                 return evaluate(network.bent_source, data, (t, x, w, c), 16 * dim, ctx) - left
 
         def initial_bend(x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
@@ -509,8 +611,12 @@ class Solution:
                     return evaluate(_left_over, self._tangent_data, (t, x), 32 * dim, ctx)
                 return forcing(self._equation, (t, x), ctx)
 
-        begun = sum(float(np.asarray(block.start) @ np.asarray(w)[:, 0]) for block, w in self._blocks)
-        slope_cost = 6 * sum(len(w) for _, w in self._blocks)  # pairs of features, and a gradient costs about three values
+        begun = sum(
+            float(np.asarray(block.start) @ np.asarray(w)[:, 0]) for block, w in self._blocks
+        )
+        slope_cost = 6 * sum(
+            len(w) for _, w in self._blocks
+        )  # pairs of features, and a gradient costs about three values
         return NetworkEvaluator(
             value,
             residual,
@@ -534,7 +640,11 @@ class Solution:
 
     def _bends(self, s: np.ndarray, y: np.ndarray, size: np.ndarray, t: np.ndarray) -> np.ndarray:
         """How much the derivatives of the source change over an error of some size."""
-        data = (*self._tangent_data, on_device(self._canonical.diffusion), on_device(self._canonical.coefficients))
+        data = (
+            *self._tangent_data,
+            on_device(self._canonical.diffusion),
+            on_device(self._canonical.coefficients),
+        )
         return evaluate(bent, data, (s, y, size, t), 64 * self._canonical.dim, self._quiet)
 
     @cached_property
@@ -551,10 +661,22 @@ class Solution:
         )
 
     def _contract(
-        self, terms: Callable[..., Any], seen: EvaluationPoints, floats: int, equation: Equation | None = None
+        self,
+        terms: Callable[..., Any],
+        seen: EvaluationPoints,
+        floats: int,
+        equation: Equation | None = None,
     ) -> np.ndarray:
         with jax.default_device(self._ctx.device):
-            total = contract(terms, self._blocks, equation or self._equation, (seen.s, seen.y), floats, self._ctx, "points")
+            total = contract(
+                terms,
+                self._blocks,
+                equation or self._equation,
+                (seen.s, seen.y),
+                floats,
+                self._ctx,
+                "points",
+            )
         bad = np.flatnonzero(~np.isfinite(total).reshape(len(seen.t), -1).all(axis=1))
         if bad.size:
             where = place([seen.t[bad[0]], seen.x[bad[0]]])

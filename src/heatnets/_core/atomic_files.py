@@ -45,7 +45,9 @@ def write(path: Path, content: str | bytes) -> Path:
 
 def _unwritten(path: Path, error: OSError) -> FileError:
     before = " The file that was there is as it was." if path.exists() else ""
-    return FileError(f"{path} cannot be written: {error.strerror or error}.{before} Free some space, or name another place.")
+    return FileError(
+        f"{path} cannot be written: {error.strerror or error}.{before} Free some space, or name another place."
+    )
 
 
 def check_writable(path: Path) -> None:
@@ -56,9 +58,13 @@ def check_writable(path: Path) -> None:
     if path.exists() and not path.is_file():
         raise FileError(f"{path} is no ordinary file: it would be replaced. Name another place.")
     if not folder.is_dir():
-        raise FileError(f"{path} cannot be written: there is no folder {folder}. Make it, or name another place.")
+        raise FileError(
+            f"{path} cannot be written: there is no folder {folder}. Make it, or name another place."
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise FileError(f"{path} cannot be written: the folder {folder} is read-only. Name another place.")
+        raise FileError(
+            f"{path} cannot be written: the folder {folder} is read-only. Name another place."
+        )
 
 
 def remove_partial_files() -> None:
@@ -73,11 +79,17 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path} is not a JSON file ({error}). Move it away, or name another folder with --out.") from None
+        raise InputError(
+            f"{path} is not a JSON file ({error}). Move it away, or name another folder with --out."
+        ) from None
     if not isinstance(content, dict) or not isinstance(content.get("schema"), int):
-        raise InputError(f"{path} was not written by heatnets. Move it away, or name another folder with --out.")
+        raise InputError(
+            f"{path} was not written by heatnets. Move it away, or name another folder with --out."
+        )
     if content["schema"] > SCHEMA:
-        raise InputError(f"{path} was written by a newer heatnets (schema {content['schema']}, known {SCHEMA}). Update heatnets.")
+        raise InputError(
+            f"{path} was written by a newer heatnets (schema {content['schema']}, known {SCHEMA}). Update heatnets."
+        )
     return content
 
 
@@ -98,14 +110,22 @@ class Ledger:
                         f"{path} holds {name} {found.get(name)!r}, not {value!r}. Name another folder with --out, or move it away."
                     )
             cells = found.get("cells")
-            if not isinstance(cells, dict) or not all(isinstance(c, dict) and "settings" in c for c in cells.values()):
-                raise InputError(f"{path} has no readable cells. Move it away, or name another folder with --out.")
+            if not isinstance(cells, dict) or not all(
+                isinstance(c, dict) and "settings" in c for c in cells.values()
+            ):
+                raise InputError(
+                    f"{path} has no readable cells. Move it away, or name another folder with --out."
+                )
             self.cells = cells
 
     def find(self, key: str, settings: dict[str, Any]) -> dict[str, Any] | None:
         """The finished cell of this key and these settings."""
         cell = self.cells.get(key)
-        return cell if cell is not None and cell["settings"] == json.loads(json.dumps(settings)) else None
+        return (
+            cell
+            if cell is not None and cell["settings"] == json.loads(json.dumps(settings))
+            else None
+        )
 
     def add(self, key: str, settings: dict[str, Any], outcome: dict[str, Any]) -> None:
         """Keep a finished cell."""
@@ -120,7 +140,9 @@ class Ledger:
             self._write()
 
     def _write(self) -> None:
-        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(cell)}" for key, cell in self.cells.items())
+        lines = ",\n".join(
+            f"  {json.dumps(key)}: {json.dumps(cell)}" for key, cell in self.cells.items()
+        )
         head = json.dumps({"schema": SCHEMA, **self.header})[:-1]
         write(self.path, f'{head}, "cells": {{\n{lines}\n}}}}\n')
 

@@ -46,8 +46,13 @@ def write(path: Path, kind: str, manifest: dict[str, Any], arrays: dict[str, np.
     from safetensors.numpy import save
 
     parts = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    known = {name: {"shape": list(a.shape), "dtype": str(a.dtype), "sha256": _digest(a.tobytes())} for name, a in parts.items()}
-    text = json.dumps(words({"schema": SCHEMA, "kind": kind, **manifest, "parts": known}), allow_nan=False)
+    known = {
+        name: {"shape": list(a.shape), "dtype": str(a.dtype), "sha256": _digest(a.tobytes())}
+        for name, a in parts.items()
+    }
+    text = json.dumps(
+        words({"schema": SCHEMA, "kind": kind, **manifest, "parts": known}), allow_nan=False
+    )
     if len(text) + 200 * len(known) > _HEADER:
         raise FileError(
             f"{path}: what there is to say of it takes more than {_HEADER} bytes. State large data in a Python file, which is not kept inside."
@@ -65,7 +70,9 @@ def read(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             manifest = _manifest(path, kind, file.metadata() or {})
             if set(manifest["parts"]) != set(file.keys()):
                 raise _damaged(path, "its parts are not those of its manifest")
-            arrays = {name: _part(path, name, known, file) for name, known in manifest["parts"].items()}
+            arrays = {
+                name: _part(path, name, known, file) for name, known in manifest["parts"].items()
+            }
     except (
         SafetensorError,
         OSError,
@@ -124,7 +131,11 @@ def _manifest(path: Path, kind: str, metadata: dict[str, str]) -> dict[str, Any]
 
 def _part(path: Path, name: str, known: dict[str, Any], file: Any) -> np.ndarray:
     array = np.asarray(file.get_tensor(name))
-    if known["dtype"] not in ("float64", "int64") or str(array.dtype) != known["dtype"] or list(array.shape) != known["shape"]:
+    if (
+        known["dtype"] not in ("float64", "int64")
+        or str(array.dtype) != known["dtype"]
+        or list(array.shape) != known["shape"]
+    ):
         raise _damaged(path, f"part {name[:40]!r} is not what the manifest says")
     if _digest(array.tobytes()) != known["sha256"]:
         raise _damaged(path, f"part {name[:40]!r} does not match its SHA-256")
@@ -132,7 +143,9 @@ def _part(path: Path, name: str, known: dict[str, Any], file: Any) -> np.ndarray
 
 
 def _damaged(path: Path, why: str) -> FileError:
-    return FileError(f"{path} is damaged ({why}). Nothing of it was used: take another copy, or solve again.")
+    return FileError(
+        f"{path} is damaged ({why}). Nothing of it was used: take another copy, or solve again."
+    )
 
 
 def _digest(data: bytes) -> str:

@@ -83,7 +83,9 @@ def numeric(name: str, value: Any, hint: str) -> np.ndarray:
     except (TypeError, ValueError):
         array = np.asarray(None)
     if array.dtype.kind not in "biuf" or array.size == 0 or not np.all(np.isfinite(array)):
-        raise InputError(f"`{name}` must be made of finite real numbers; got {short_repr(value)}. {hint}")
+        raise InputError(
+            f"`{name}` must be made of finite real numbers; got {short_repr(value)}. {hint}"
+        )
     return np.array(array, np.float64)
 
 
@@ -114,7 +116,9 @@ def count(name: str, value: Any, least: int, hint: str) -> int:
     except TypeError:
         number = None
     if number is None or number < least:
-        raise InputError(f"`{name}` must be a whole number >= {least}; got {short_repr(value)}. {hint}")
+        raise InputError(
+            f"`{name}` must be a whole number >= {least}; got {short_repr(value)}. {hint}"
+        )
     return number
 
 
@@ -122,10 +126,14 @@ def pair(name: str, value: Any, hint: str) -> tuple[int, int]:
     """`value` as two whole numbers >= 0, not both zero."""
     items = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
     if items is None or len(items) != 2:
-        raise InputError(f"`{name}` must be a pair of whole numbers; got {short_repr(value)}. {hint}")
+        raise InputError(
+            f"`{name}` must be a pair of whole numbers; got {short_repr(value)}. {hint}"
+        )
     first, second = (count(name, item, 0, hint) for item in items)
     if first + second == 0:
-        raise InputError(f"`{name}` must not be (0, 0): nothing would be left to solve with. {hint}")
+        raise InputError(
+            f"`{name}` must not be (0, 0): nothing would be left to solve with. {hint}"
+        )
     return first, second
 
 
@@ -133,5 +141,7 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     """`value` as one of `options`."""
     known = list(options)
     if not isinstance(value, str) or value not in known:
-        raise InputError(f"`{name}` must be one of {', '.join(map(repr, known))}; got {short_repr(value)}.")
+        raise InputError(
+            f"`{name}` must be one of {', '.join(map(repr, known))}; got {short_repr(value)}."
+        )
     return value

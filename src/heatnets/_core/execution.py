@@ -28,7 +28,10 @@ class ExecutionContext:
     @property
     def tile_bytes(self) -> int:
         """Bytes for the intermediates of one tile: small on a CPU, where caches are, large on a GPU, where launches cost."""
-        return min(self.memory // 8, 2**25 if self.device.platform == "cpu" else 2**32) >> self.tile_shrinks
+        return (
+            min(self.memory // 8, 2**25 if self.device.platform == "cpu" else 2**32)
+            >> self.tile_shrinks
+        )
 
     def require(self, needed: int, what: str, remedy: str) -> None:
         """Refuse, before the work, what would not fit."""
@@ -50,7 +53,9 @@ def make_context(device: Any = None, memory: Any = None, progress: Any = None) -
                 f"`memory` must be at least one MiB; got {allowed} bytes. It is in bytes: memory=4 * 2**30 for 4 GiB."
             )
     if progress is not None and not callable(progress):
-        raise InputError(f"`progress` must be None or a function (phase, done, total); got {short_repr(progress)}.")
+        raise InputError(
+            f"`progress` must be None or a function (phase, done, total); got {short_repr(progress)}."
+        )
     return ExecutionContext(chosen, allowed, progress or (lambda phase, done, total: None))
 
 
@@ -59,7 +64,9 @@ def _device(device: Any) -> Any:
         return device
     known = sorted({d.platform for d in jax.devices()} | {"cpu"})
     if device is not None and device not in known:
-        raise InputError(f"`device` must be one of {', '.join(map(repr, known))} or a jax.Device; got {short_repr(device)}.")
+        raise InputError(
+            f"`device` must be one of {', '.join(map(repr, known))} or a jax.Device; got {short_repr(device)}."
+        )
     return jax.devices(device)[0]
 
 
@@ -69,7 +76,9 @@ def _free_bytes(device: Any) -> int:
         return int(stats["bytes_limit"] - stats.get("bytes_in_use", 0))
     try:
         with open("/proc/meminfo") as lines:
-            free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+            free = next(
+                int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")
+            )
     except (OSError, StopIteration):
         free = 4 * 2**30
     return min(free, *(_free_in_group(root) for root in _groups()))
@@ -80,7 +89,9 @@ def _groups() -> list[Path]:
     root = Path("/sys/fs/cgroup")
     try:
         own = [
-            line.split(":", 2)[2].strip() for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")
+            line.split(":", 2)[2].strip()
+            for line in Path("/proc/self/cgroup").read_text().splitlines()
+            if line.startswith("0::")
         ]
     except (OSError, IndexError):
         own = []
@@ -89,14 +100,22 @@ def _groups() -> list[Path]:
 
 def _free_in_group(root: Path) -> int:
     """What a container's limit leaves, of either kind of control group; 2^62 where there is none."""
-    for limit, used in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
         try:
             most, now = ((root / name).read_text().strip() for name in (limit, used))
-            stat = dict(line.split() for line in (root / limit).with_name("memory.stat").read_text().splitlines())
+            stat = dict(
+                line.split()
+                for line in (root / limit).with_name("memory.stat").read_text().splitlines()
+            )
         except (OSError, ValueError):
             continue
         if most.isdigit():
-            cached = int(stat.get("inactive_file", stat.get("total_inactive_file", 0)))  # given back when it is needed
+            cached = int(
+                stat.get("inactive_file", stat.get("total_inactive_file", 0))
+            )  # given back when it is needed
             return max(int(most) - int(now) + cached, 0)
     return 2**62
 
@@ -110,7 +129,9 @@ def peak_bytes(device: Any) -> int:
         import resource
     except ImportError:  # Windows has no such module
         return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 _HALVINGS = 3

@@ -34,7 +34,10 @@ def with_x64(function: Callable[P, R]) -> Callable[P, R]:
 
 def is_low_precision(dtype: Any) -> bool:
     """Whether a dtype is floating (or complex) with fewer digits than float64."""
-    return jnp.issubdtype(dtype, jnp.inexact) and float(np.finfo(dtype if dtype != jnp.bfloat16 else np.float16).eps) > EPS
+    return (
+        jnp.issubdtype(dtype, jnp.inexact)
+        and float(np.finfo(dtype if dtype != jnp.bfloat16 else np.float16).eps) > EPS
+    )
 
 
 def low_precision_constants(function: Callable[..., Any], closed: Any) -> list[str]:
@@ -49,10 +52,17 @@ def low_precision_constants(function: Callable[..., Any], closed: Any) -> list[s
         if isinstance(constant, jax.core.Tracer) or not is_rounded(constant):
             continue
         low = is_low_precision(np.asarray(constant).dtype)
-        shape, dtype = np.shape(constant), np.asarray(constant).dtype if low else np.dtype(np.float32)
-        alike = [n for n, v in named.items() if v is constant or (np.shape(v), v.dtype) == (shape, dtype)]
+        shape, dtype = (
+            np.shape(constant),
+            np.asarray(constant).dtype if low else np.dtype(np.float32),
+        )
+        alike = [
+            n for n, v in named.items() if v is constant or (np.shape(v), v.dtype) == (shape, dtype)
+        ]
         if low:
-            found.extend(f"`{name}` ({dtype}, shape {shape})" for name in alike or ["an unnamed constant"])
+            found.extend(
+                f"`{name}` ({dtype}, shape {shape})" for name in alike or ["an unnamed constant"]
+            )
         elif shape == ():  # a float32 number that became part of the program
             found.append(f"{float(constant):.10g} ({dtype}, a number)")
     return list(dict.fromkeys(found))
@@ -73,7 +83,9 @@ def is_rounded(value: Any) -> bool:
         return False
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         return is_rounded(array.real) or is_rounded(array.imag)
-    digits = {jnp.dtype(jnp.bfloat16): 4, np.dtype(np.float16): 5}.get(array.dtype, 12)  # half of those there are
+    digits = {jnp.dtype(jnp.bfloat16): 4, np.dtype(np.float16): 5}.get(
+        array.dtype, 12
+    )  # half of those there are
     exact = array.astype(np.float64)
     exact = exact[np.isfinite(exact)]
     with np.errstate(over="ignore"):

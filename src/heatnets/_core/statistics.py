@@ -10,9 +10,7 @@ import scipy.special
 FEWEST = 64  # independent pairs below which no interval is believed
 HEAVY = 0.1  # kurtosis over number of samples: beyond, a few samples carry the variance
 UNSEEN = 3.0  # what n samples did not meet has a chance below 3/n (95 %), and may be as large as the largest they met
-HEAVY_POINTS = (
-    0.5  # the same for squares of errors over a region, whose tails are always long: below, upper ends held in 48 of 48 trials
-)
+HEAVY_POINTS = 0.5  # the same for squares of errors over a region, whose tails are always long: below, upper ends held in 48 of 48 trials
 
 
 def rms(values: np.ndarray) -> float:
@@ -29,7 +27,11 @@ class Pool(NamedTuple):
 
     def noise(self, weighted: np.ndarray) -> float:
         """The standard error of a mean over the pool itself, from weighted values at the points chosen: what their own spread does not show."""
-        return float(np.sqrt(max(float(np.mean(weighted**2 / self.weight)), 0.0) / self.size)) if self.size else 0.0
+        return (
+            float(np.sqrt(max(float(np.mean(weighted**2 / self.weight)), 0.0) / self.size))
+            if self.size
+            else 0.0
+        )
 
 
 class MeanSquare(NamedTuple):
@@ -77,16 +79,28 @@ def interval(
         mean = scaled.mean(axis=1)
         centred = scaled - mean[:, None]
         variance = (centred**2).sum(axis=1) / (n - 1)
-        kurtosis = np.where(variance > 0, (centred**4).mean(axis=1) / np.where(variance > 0, variance, 1.0) ** 2, 1.0)
+        kurtosis = np.where(
+            variance > 0,
+            (centred**4).mean(axis=1) / np.where(variance > 0, variance, 1.0) ** 2,
+            1.0,
+        )
         half = size[:, 0] * t_half_width(
-            variance, kurtosis, np.max(np.abs(centred), axis=1), n, confidence, unseen, least / size[:, 0]
+            variance,
+            kurtosis,
+            np.max(np.abs(centred), axis=1),
+            n,
+            confidence,
+            unseen,
+            least / size[:, 0],
         )
     reasons: list[tuple[str, ...]] = []
     for i in range(len(samples)):
         bad = int(np.sum(~np.isfinite(samples[i])))
         said = []
         if bad:
-            said.append(f"{bad} of {n} {what} are not finite: the data, or a derivative of theirs, are not finite on some paths")
+            said.append(
+                f"{bad} of {n} {what} are not finite: the data, or a derivative of theirs, are not finite on some paths"
+            )
         elif n < FEWEST:
             said.append(f"only {n} independent {what}: ask for {FEWEST} or more")
         elif kurtosis[i] > heavy * n:
@@ -136,15 +150,22 @@ class RunningMoments:
     def add(self, piece: np.ndarray) -> None:
         if self.sums is None:
             self.centre, self.sums = piece.mean(axis=0), np.zeros((4, piece.shape[1]))
-            self.unit, self.ends = _unit(np.max(np.abs(piece - self.centre), axis=0)), np.zeros((2, piece.shape[1]))
+            self.unit, self.ends = (
+                _unit(np.max(np.abs(piece - self.centre), axis=0)),
+                np.zeros((2, piece.shape[1])),
+            )
         gap = (piece - self.centre) / self.unit
         size = np.max(np.abs(gap), axis=0)
-        if np.any(size > _FAR):  # later pieces may be larger by orders of magnitude: their fourth powers must not overflow
+        if np.any(
+            size > _FAR
+        ):  # later pieces may be larger by orders of magnitude: their fourth powers must not overflow
             self._rescale(np.where(size > _FAR, size * self.unit, self.unit))
             gap = (piece - self.centre) / self.unit
         self.count += len(piece)
         self.sums = self.sums + np.stack([(gap**k).sum(axis=0) for k in (1, 2, 3, 4)])
-        self.ends = np.stack([np.minimum(self.ends[0], gap.min(axis=0)), np.maximum(self.ends[1], gap.max(axis=0))])
+        self.ends = np.stack(
+            [np.minimum(self.ends[0], gap.min(axis=0)), np.maximum(self.ends[1], gap.max(axis=0))]
+        )
 
     def _rescale(self, larger: np.ndarray) -> None:
         larger = _unit(larger)
@@ -155,7 +176,12 @@ class RunningMoments:
     def _moments(self) -> tuple[np.ndarray, ...]:
         assert self.sums is not None
         m1, m2, m3, m4 = self.sums / self.count
-        return m1, np.maximum(m2 - m1**2, 0.0), m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4, self.unit
+        return (
+            m1,
+            np.maximum(m2 - m1**2, 0.0),
+            m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4,
+            self.unit,
+        )
 
     @property
     def mean(self) -> np.ndarray:
@@ -179,7 +205,9 @@ class RunningMoments:
     @property
     def kurtosis(self) -> np.ndarray:
         _, second, fourth, _ = self._moments()
-        with np.errstate(all="ignore"):  # what underflows is carried by few samples: infinite, or no number
+        with np.errstate(
+            all="ignore"
+        ):  # what underflows is carried by few samples: infinite, or no number
             return np.where(second > 0, fourth / np.where(second > 0, second, 1.0) ** 2, 1.0)
 
 
@@ -234,10 +262,14 @@ def relative_of_squares(
     def root(share: float) -> float:
         return float(np.hypot(unit / size * np.sqrt(max(share, 0.0)), floor / scale))
 
-    return RelativeError(root(ratio), root(ratio - half), root(max(ratio, 0.0) + half), scale, found.reasons[0])
+    return RelativeError(
+        root(ratio), root(ratio - half), root(max(ratio, 0.0) + half), scale, found.reasons[0]
+    )
 
 
-SIZE_UNKNOWN = "the size of u over the region is lost in the noise of the samples: ask for more samples"
+SIZE_UNKNOWN = (
+    "the size of u over the region is lost in the noise of the samples: ask for more samples"
+)
 
 
 def products(samples: np.ndarray) -> np.ndarray:

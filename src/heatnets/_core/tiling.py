@@ -19,7 +19,10 @@ from jaxtyping import Array, Float, PyTree
 
 from heatnets._core.execution import ExecutionContext, within_memory
 
-_STRIP_COORDINATES = {"cpu": 4e7, "gpu": 2e11}  # about a second of work: progress moves and Ctrl-C is heard
+_STRIP_COORDINATES = {
+    "cpu": 4e7,
+    "gpu": 2e11,
+}  # about a second of work: progress moves and Ctrl-C is heard
 
 
 def matrix(
@@ -43,14 +46,18 @@ def matrix(
         rows, columns = len(points[0]), sum(map(_length, blocks))
         result: PyTree = None
         known = 0
-        for block, column, start, height, tile in _calls(blocks, rows, strip, lambda size: _cut(size, floats, points, ctx)):
+        for block, column, start, height, tile in _calls(
+            blocks, rows, strip, lambda size: _cut(size, floats, points, ctx)
+        ):
             here = tuple(jnp.asarray(p[start : start + height]) for p in points)
             piece = _strip(entry, block, context, here, tile)
             if result is None:
                 result = jax.tree.map(lambda _: jnp.zeros((rows, columns)), piece)
             result = _place(result, piece, start, column)
             jax.block_until_ready(result)
-            known = min(known + height * _length(block), rows * columns)  # a last strip overlaps the one before it
+            known = min(
+                known + height * _length(block), rows * columns
+            )  # a last strip overlaps the one before it
             ctx.progress(phase, known, rows * columns)
         return result
 
@@ -71,24 +78,39 @@ _MANY = 1000  # calls: below, compiling for one more shape takes longer than the
 _TOGETHER = 16  # blocks, and strips, that are then taken in one call
 
 
-def _calls(blocks: list[Any], rows: int, strip: int | None, cut: Callable[[int], tuple[int, int]]) -> Iterator[_Call]:
+def _calls(
+    blocks: list[Any], rows: int, strip: int | None, cut: Callable[[int], tuple[int, int]]
+) -> Iterator[_Call]:
     """A block at a time, a strip at a time; where that would be very many calls, several alike blocks and strips at a time as far as they go."""
 
     def strips(block: Any, column: int, first: int, most: int) -> Iterator[_Call]:
         height, tile = cut(_length(block))
         height = min(height, most, rows)
-        yield from (_Call(block, column, start, height, tile) for start in _starts(rows, height) if start + height > first)
+        yield from (
+            _Call(block, column, start, height, tile)
+            for start in _starts(rows, height)
+            if start + height > first
+        )
 
     most = strip or rows
     many = strip is not None and len(blocks) * rows > _MANY * strip
     column = 0
     while blocks:
         size, alike = _length(blocks[0]), blocks[:_TOGETHER]
-        tall = min(cut(_TOGETHER * size)[0], _TOGETHER * most, rows) // most * most if many and size else 0
+        tall = (
+            min(cut(_TOGETHER * size)[0], _TOGETHER * most, rows) // most * most
+            if many and size
+            else 0
+        )
         done = 0
         if tall and len(alike) == _TOGETHER and len({_make(block) for block in alike}) == 1:
-            done, merged = rows // tall * tall, jax.tree.map(lambda *parts: jnp.concatenate(parts), *alike)
-            yield from (call for call in strips(merged, column, 0, tall) if call.row + call.height <= done)
+            done, merged = (
+                rows // tall * tall,
+                jax.tree.map(lambda *parts: jnp.concatenate(parts), *alike),
+            )
+            yield from (
+                call for call in strips(merged, column, 0, tall) if call.row + call.height <= done
+            )
         else:
             alike = alike[:1]
         for block in alike:
@@ -122,14 +144,21 @@ def contract(
         strip, tile = _cut(max(_length(block) for block, _ in blocks), floats, points, ctx)
         rows = len(points[0])
         return _stream(
-            lambda here: _sum(terms, blocks, context, here, tile), points, strip, lambda known: ctx.progress(phase, known, rows)
+            lambda here: _sum(terms, blocks, context, here, tile),
+            points,
+            strip,
+            lambda known: ctx.progress(phase, known, rows),
         )
 
     return within_memory(work, ctx)
 
 
 def evaluate(
-    function: Callable[..., PyTree], context: PyTree, points: tuple[np.ndarray, ...], floats: int, ctx: ExecutionContext
+    function: Callable[..., PyTree],
+    context: PyTree,
+    points: tuple[np.ndarray, ...],
+    floats: int,
+    ctx: ExecutionContext,
 ) -> PyTree:
     """function(context, *point) at all points, as NumPy arrays; too quick to report progress."""
 
@@ -147,11 +176,16 @@ def _stream(
     tell: Callable[[int], None] = lambda known: None,
 ) -> PyTree:
     rows, known, pieces = len(points[0]), 0, []
-    if rows < strip:  # few points: the next power of two, so that a handful of shapes serves every number of points
+    if (
+        rows < strip
+    ):  # few points: the next power of two, so that a handful of shapes serves every number of points
         strip = min(strip, 1 << (rows - 1).bit_length())
     for start in _starts(rows, strip):
         here = (p[start : start + strip] for p in points)
-        padded = tuple(jnp.asarray(np.concatenate([p, np.repeat(p[-1:], strip - len(p), axis=0)])) for p in here)
+        padded = tuple(
+            jnp.asarray(np.concatenate([p, np.repeat(p[-1:], strip - len(p), axis=0)]))
+            for p in here
+        )
         piece = jax.tree.map(np.asarray, run(padded))
         # The last strip overlaps the one before it, or runs past the end: keep what is new.
         pieces.append(jax.tree.map(lambda a, seen=known - start: a[seen : rows - start], piece))
@@ -164,12 +198,24 @@ def _length(block: Any) -> int:
     return len(jax.tree.leaves(block)[0])
 
 
-def _cut(features: int, floats: int, points: tuple[np.ndarray, ...], ctx: ExecutionContext) -> tuple[int, int]:
+def _cut(
+    features: int, floats: int, points: tuple[np.ndarray, ...], ctx: ExecutionContext
+) -> tuple[int, int]:
     """Points per strip and features per tile."""
     entries = max(1, ctx.tile_bytes // (8 * floats))
     width = sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
     work = _STRIP_COORDINATES.get(ctx.device.platform, 1e9)
-    tile = max(1, min(features, int(np.sqrt(entries)) if entries < 64 * 64 else 64 if ctx.device.platform == "cpu" else 256))
+    tile = max(
+        1,
+        min(
+            features,
+            int(np.sqrt(entries))
+            if entries < 64 * 64
+            else 64
+            if ctx.device.platform == "cpu"
+            else 256,
+        ),
+    )
     return max(1, min(entries // tile, int(work / (features * width)))), tile
 
 
@@ -184,7 +230,11 @@ def _tiled(size: int, tile: int) -> Array:
 
 @partial(jax.jit, donate_argnums=0)
 def _place(result: PyTree, strip: PyTree, row: int, column: int) -> PyTree:
-    return jax.tree.map(lambda whole, piece: jax.lax.dynamic_update_slice(whole, piece, (row, column)), result, strip)
+    return jax.tree.map(
+        lambda whole, piece: jax.lax.dynamic_update_slice(whole, piece, (row, column)),
+        result,
+        strip,
+    )
 
 
 def _compiled(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
@@ -207,7 +257,13 @@ def _compiled(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
 
 def _platform() -> str:
     device = jax.config.jax_default_device  # type: ignore[attr-defined]
-    return jax.default_backend() if device is None else device if isinstance(device, str) else device.platform
+    return (
+        jax.default_backend()
+        if device is None
+        else device
+        if isinstance(device, str)
+        else device.platform
+    )
 
 
 @cache
@@ -224,7 +280,9 @@ def compiler_options(platform: str) -> dict[str, Any] | None:
 
 
 @_compiled
-def _strip(entry: Callable[..., PyTree], block: Any, context: PyTree, points: tuple[Array, ...], tile: int) -> PyTree:
+def _strip(
+    entry: Callable[..., PyTree], block: Any, context: PyTree, points: tuple[Array, ...], tile: int
+) -> PyTree:
     size = _length(block)
 
     def one_tile(index: Array) -> PyTree:
@@ -238,7 +296,11 @@ def _strip(entry: Callable[..., PyTree], block: Any, context: PyTree, points: tu
 
 @_compiled
 def _sum(
-    terms: Callable[..., PyTree], blocks: list[tuple[Any, Array]], context: PyTree, points: tuple[Array, ...], tile: int
+    terms: Callable[..., PyTree],
+    blocks: list[tuple[Any, Array]],
+    context: PyTree,
+    points: tuple[Array, ...],
+    tile: int,
 ) -> PyTree:
     def one_block(block: Any, weights: Array) -> PyTree:
         index = _tiled(len(weights), min(tile, len(weights)))

@@ -15,7 +15,12 @@ class PhaseTimer:
     """Seconds per phase, compilation taken out of the phase it happened in and listed on its own."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {"compile": 0.0, "pilot": 0.0, "assembly": 0.0, "solve": 0.0}
+        self.seconds: dict[str, float] = {
+            "compile": 0.0,
+            "pilot": 0.0,
+            "assembly": 0.0,
+            "solve": 0.0,
+        }
 
     def add(self, seconds: dict[str, float]) -> None:
         """Seconds that an earlier run took."""

@@ -19,12 +19,25 @@ from heatnets.certify.error_equation import (
     residual_gradients,
     weighted_bends,
 )
-from heatnets.certify.values import AGAIN, MOST, STEPS, Certificate, CertifyOptions, jumps, nearby, of_steps
+from heatnets.certify.values import (
+    AGAIN,
+    MOST,
+    STEPS,
+    Certificate,
+    CertifyOptions,
+    jumps,
+    nearby,
+    of_steps,
+)
 from heatnets.pde.canonical import CanonicalProblem
 
 
 def certify_gradient(
-    problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions
+    problem: CanonicalProblem,
+    u: NetworkEvaluator,
+    t: np.ndarray,
+    x: np.ndarray,
+    asked: CertifyOptions,
 ) -> Certificate:
     """Intervals for each component of the true gradient at points with t > 0: the residual form differentiated where ũ is smooth, else a weight."""
     size = np.abs(x) if asked.rounding_scale is None else asked.rounding_scale
@@ -46,7 +59,17 @@ def certify_gradient(
 
     method = "residual, differentiated" if asked.smooth else f"martingale, weighted, {STEPS} steps"
     units = np.broadcast_to(asked.unit, x.shape)
-    return _tallied(problem, draw, unseen, slope, slope, rounding, asked._replace(unit=units), "gradient", method)
+    return _tallied(
+        problem,
+        draw,
+        unseen,
+        slope,
+        slope,
+        rounding,
+        asked._replace(unit=units),
+        "gradient",
+        method,
+    )
 
 
 def certify_curvature(
@@ -61,7 +84,10 @@ def certify_curvature(
     """Intervals for second derivatives of u along curves x + εw + ½ε²c at points with t > 0: of the residual form where ũ is smooth, else by weights."""
     value = u.value_bend(t, x, *curves)[:, None]
     size = np.abs(x) if asked.rounding_scale is None else asked.rounding_scale
-    near = [u.value_bend(t, y, *curves)[:, None] for y in nearby(x, size, asked, "last bits of the curvature", 3)]
+    near = [
+        u.value_bend(t, y, *curves)[:, None]
+        for y in nearby(x, size, asked, "last bits of the curvature", 3)
+    ]
     rounding = EPS * np.abs(value) + 4 * np.std([value, *near], axis=0, ddof=1)
 
     def draw(i: int, pairs: int, rng: Any) -> Iterator[SampleBatch]:
@@ -73,14 +99,35 @@ def certify_curvature(
             return 0.0
         pilot = asked.rng("curvature certificate pilot", i)
         spread = martingale_form(problem, u, t[[i]], x[[i]], FEWEST, [pilot], 0).spread[0]
-        return 0.5 * float(spread) * float(curves[0][i] @ problem.diffusion.solve(curves[0][i])) / (2 * t[i])
+        return (
+            0.5
+            * float(spread)
+            * float(curves[0][i] @ problem.diffusion.solve(curves[0][i]))
+            / (2 * t[i])
+        )
 
     method = "residual, differentiated twice" if asked.smooth else "Monte Carlo, weighted"
     # By weights the samples are of u itself, not of what the network lacks.
     base, rounding = (value, rounding) if asked.smooth else (0.0 * value, EPS * np.abs(value))
     units = np.broadcast_to(asked.unit, t.shape)[:, None]
-    found = _tallied(problem, draw, unseen, base, value, rounding, asked._replace(unit=units), "curvature", method)
-    return replace(found, **{name: getattr(found, name)[:, 0] for name in ("value", "error", "low", "high", "halfwidth")})
+    found = _tallied(
+        problem,
+        draw,
+        unseen,
+        base,
+        value,
+        rounding,
+        asked._replace(unit=units),
+        "curvature",
+        method,
+    )
+    return replace(
+        found,
+        **{
+            name: getattr(found, name)[:, 0]
+            for name in ("value", "error", "low", "high", "halfwidth")
+        },
+    )
 
 
 def _tallied(
@@ -95,9 +142,19 @@ def _tallied(
     method: str,
 ) -> Certificate:
     """Intervals for `base` plus the mean of vectors that `draw` gives in pieces, point by point; samples are added as `certify` does."""
-    samples, confidence, halfwidth, tell = asked.samples, asked.confidence, asked.halfwidth, asked.tell
+    samples, confidence, halfwidth, tell = (
+        asked.samples,
+        asked.confidence,
+        asked.halfwidth,
+        asked.tell,
+    )
     n, unit = len(base), np.asarray(asked.unit)
-    mean, half, spent, good = np.zeros_like(base), np.zeros_like(base), np.zeros(n, int), np.zeros(n, bool)
+    mean, half, spent, good = (
+        np.zeros_like(base),
+        np.zeros_like(base),
+        np.zeros(n, int),
+        np.zeros(n, bool),
+    )
     reasons: list[tuple[str, ...]] = [()] * n
     for i in range(n):
         tell(i, n)
@@ -108,7 +165,9 @@ def _tallied(
                 tally.add(piece.samples)
                 if piece.steps is not None:
                     steps.append(piece.steps)
-            found = t_half_width(tally.variance, tally.kurtosis, tally.largest, tally.count, confidence, least=least)
+            found = t_half_width(
+                tally.variance, tally.kurtosis, tally.largest, tally.count, confidence, least=least
+            )
             mean[i], spent[i] = tally.mean, 2 * tally.count
             half[i], reasons[i], left = found + rounding[i], _doubts(tally), 0.0
             if problem.coefficients is not None:
@@ -127,20 +186,35 @@ def _tallied(
             pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
         good[i] = not reasons[i]
         if halfwidth is not None and np.max(unit[i] * half[i]) > halfwidth:
-            reasons[i] = (*reasons[i], f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples")
+            reasons[i] = (
+                *reasons[i],
+                f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples",
+            )
     tell(n, n)
     value = base + mean
     doubts = jumps(problem)
     good, reasons = good & (not doubts), [(*r, *doubts) for r in reasons]
     found_all = Certificate(
-        value, value - network, value - half, value + half, half, good, tuple(reasons), method, spent, confidence
+        value,
+        value - network,
+        value - half,
+        value + half,
+        half,
+        good,
+        tuple(reasons),
+        method,
+        spent,
+        confidence,
     )
     return found_all.scaled(unit)
 
 
 def _doubts(tally: RunningMoments) -> tuple[str, ...]:
     said = []
-    bad, heavy = int(np.sum(~np.isfinite(tally.mean))), int(np.sum(tally.kurtosis > HEAVY * tally.count))
+    bad, heavy = (
+        int(np.sum(~np.isfinite(tally.mean))),
+        int(np.sum(tally.kurtosis > HEAVY * tally.count)),
+    )
     if bad:
         said.append(
             f"samples of {bad} components are not finite: the data, or a derivative of theirs, are not finite on some paths"

@@ -41,17 +41,33 @@ class ValidationSamples(NamedTuple):
 
 
 def paths(
-    problem: CanonicalProblem, points: int, samples: int, seed: int, stream: str, at: WeightedPoints | None = None
+    problem: CanonicalProblem,
+    points: int,
+    samples: int,
+    seed: int,
+    stream: str,
+    at: WeightedPoints | None = None,
 ) -> ValidationSamples:
     """Independent points of (0, T] x region (of t = T for a `Point`), or those given, and independent samples of the error equation there."""
     rng = streams.generator(seed, stream)
     if at is None:
-        at = WeightedPoints(*judged(problem.region, problem.horizon, points, problem.dim, rng), np.ones(points), 0)
+        at = WeightedPoints(
+            *judged(problem.region, problem.horizon, points, problem.dim, rng), np.ones(points), 0
+        )
     r, density = time_fractions(rng, (points, samples))
     start, walk = at.t[:, None], problem.paths
-    moved = walk.go(start, at.x[:, None], (1 - r) * start, walk.draw(rng, (points, samples), problem.dim))
+    moved = walk.go(
+        start, at.x[:, None], (1 - r) * start, walk.draw(rng, (points, samples), problem.dim)
+    )
     return ValidationSamples(
-        at.t, at.x, r * start, moved.place, moved.weight * start / density, moved.weight, at.weight, Pool(at.weight, at.pool)
+        at.t,
+        at.x,
+        r * start,
+        moved.place,
+        moved.weight * start / density,
+        moved.weight,
+        at.weight,
+        Pool(at.weight, at.pool),
     )
 
 
@@ -79,21 +95,27 @@ def important_points(
 class NetworkEvaluator(NamedTuple):
     """What a certificate asks of a fit and of the data, at points (n,) and (n, dim)."""
 
-    value: Callable[..., tuple[np.ndarray, np.ndarray]]  # ũ, and Σ |w_j φ_j|: what rounding goes with
+    value: Callable[
+        ..., tuple[np.ndarray, np.ndarray]
+    ]  # ũ, and Σ |w_j φ_j|: what rounding goes with
     residual: Callable[..., tuple[np.ndarray, np.ndarray]]  # R, and the sum of its terms' sizes
     gradient: Callable[..., np.ndarray]
     initial: Callable[..., np.ndarray]
     source: Callable[..., np.ndarray]
     residual_gradient: Callable[..., np.ndarray]
     initial_gradient: Callable[..., np.ndarray]
-    value_bend: Callable[..., np.ndarray]  # second derivatives along curves y + εw + ½ε²c: of ũ, of R, of u0
+    value_bend: Callable[
+        ..., np.ndarray
+    ]  # second derivatives along curves y + εw + ½ε²c: of ũ, of R, of u0
     residual_bend: Callable[..., np.ndarray]
     initial_bend: Callable[..., np.ndarray]
     start: float  # e0 = start · u0
     slope_cost: int = 1  # of a gradient of ũ, in evaluations of the data
 
 
-Curve = tuple[np.ndarray, np.ndarray]  # first and second derivative of a curve of places, (dim,) each
+Curve = tuple[
+    np.ndarray, np.ndarray
+]  # first and second derivative of a curve of places, (dim,) each
 
 
 class CorrectionSamples(NamedTuple):
@@ -107,7 +129,12 @@ class CorrectionSamples(NamedTuple):
 
 
 def residual_form(
-    problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any]
+    problem: CanonicalProblem,
+    u: NetworkEvaluator,
+    t: np.ndarray,
+    x: np.ndarray,
+    pairs: int,
+    rngs: list[Any],
 ) -> CorrectionSamples:
     """Antithetic pairs of e0(X_t) + t R(rt, X_{(1-r)t}) / density(r), with r from `time_fractions`."""
     walk, dim = problem.paths, problem.dim
@@ -147,19 +174,35 @@ def allowance(steps: np.ndarray) -> Any:
 
 
 def antithetic_mean(
-    function: Callable[..., Any], walk: PathSimulator, t: np.ndarray, x: np.ndarray, lag: np.ndarray, noise: np.ndarray
+    function: Callable[..., Any],
+    walk: PathSimulator,
+    t: np.ndarray,
+    x: np.ndarray,
+    lag: np.ndarray,
+    noise: np.ndarray,
 ) -> list[np.ndarray]:
     """A function of points, weighted, averaged over the ends of paths with a noise and with its opposite."""
     ways = [walk.go(t, x, lag, sign * noise) for sign in (1.0, -1.0)]
     shape, dim = ways[0].place.shape[:-1], x.shape[-1]
     time = np.broadcast_to(t - lag, shape)
-    found = function(np.tile(time.ravel(), 2), np.concatenate([way.place.reshape(-1, dim) for way in ways]))
+    found = function(
+        np.tile(time.ravel(), 2), np.concatenate([way.place.reshape(-1, dim) for way in ways])
+    )
     half = time.size
-    return [0.5 * (ways[0].weight * f[:half].reshape(shape) + ways[1].weight * f[half:].reshape(shape)) for f in found]
+    return [
+        0.5 * (ways[0].weight * f[:half].reshape(shape) + ways[1].weight * f[half:].reshape(shape))
+        for f in found
+    ]
 
 
 def martingale_form(
-    problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any], steps: int
+    problem: CanonicalProblem,
+    u: NetworkEvaluator,
+    t: np.ndarray,
+    x: np.ndarray,
+    pairs: int,
+    rngs: list[Any],
+    steps: int,
 ) -> CorrectionSamples:
     """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√2 SΔW, less ũ(t, x): steps shorten towards the initial time."""
     dim = problem.dim
@@ -177,23 +220,40 @@ def martingale_form(
             drawn = [(rng.random(n), walk.draw(rng, (2, n), dim)) for rng in rngs[some]]
             fraction, noise = (np.stack(parts) for parts in zip(*drawn, strict=True))
             levels = list(zip(walk.levels(noise[:, 0]), walk.levels(noise[:, 1]), strict=True))
-            paths = paths or [_Path(factor, x[some, None, :], (2, count, n, dim)) for (factor, _, _), _ in levels]
+            paths = paths or [
+                _Path(factor, x[some, None, :], (2, count, n, dim)) for (factor, _, _), _ in levels
+            ]
             for path, ((_, level, inside), (_, _, rest)) in zip(paths, levels, strict=True):
                 way, mid = path.place, to_go - fraction * h
-                one = [level.go(to_go, way[i], fraction * h, sign * inside) for i, sign in enumerate((1.0, -1.0))]
-                two = [level.go(mid, one[i].place, (1 - fraction) * h, sign * rest) for i, sign in enumerate((1.0, -1.0))]
+                one = [
+                    level.go(to_go, way[i], fraction * h, sign * inside)
+                    for i, sign in enumerate((1.0, -1.0))
+                ]
+                two = [
+                    level.go(mid, one[i].place, (1 - fraction) * h, sign * rest)
+                    for i, sign in enumerate((1.0, -1.0))
+                ]
                 if problem.has_source:
                     there = np.stack([m.place for m in one])
                     path.total += path.weight * _weights(one) * h * _at(u.source, mid, there)
                 if slope is not None:
-                    here = slope[some, None, :] if k == 0 else _at(u.gradient, np.broadcast_to(to_go, (count, n)), way)
+                    here = (
+                        slope[some, None, :]
+                        if k == 0
+                        else _at(u.gradient, np.broadcast_to(to_go, (count, n)), way)
+                    )
                     push = np.stack([a.push + b.push for a, b in zip(one, two, strict=True)])
                     path.martingale += path.weight * np.sum(here * push, axis=-1)
                 path.place = np.stack([m.place for m in two])
                 path.weight = path.weight * _weights(one) * _weights(two)
         for path in paths:
-            path.total += path.weight * _at(lambda s, y: u.initial(y), np.zeros((count, n)), path.place)
-        found = [(path.factor, (path.total - path.martingale).mean(axis=0) - value[some, None]) for path in paths]
+            path.total += path.weight * _at(
+                lambda s, y: u.initial(y), np.zeros((count, n)), path.place
+            )
+        found = [
+            (path.factor, (path.total - path.martingale).mean(axis=0) - value[some, None])
+            for path in paths
+        ]
         out[some, first:last], change[some, first:last] = combined(found)
         spread[some] = np.maximum(spread[some], paths[0].total.std(axis=(0, 2)))
     return CorrectionSamples(out, EPS * terms, spread, change)
@@ -220,10 +280,14 @@ def residual_gradients(
     The other way, a likelihood weight R ξ/σ in place of ∇R, has about d times the variance: each component then carries the noise of all.
     """
 
-    def slopes(value: Callable[..., np.ndarray], slope: Callable[..., np.ndarray], way: _PathArgs) -> np.ndarray:
+    def slopes(
+        value: Callable[..., np.ndarray], slope: Callable[..., np.ndarray], way: _PathArgs
+    ) -> np.ndarray:
         level, time, lag, noise = way
         moved = level.go(time, x, lag, noise)
-        pulled = np.broadcast_to(np.asarray(moved.weight), time.shape)[:, None] * slope(time - lag, moved.place)
+        pulled = np.broadcast_to(np.asarray(moved.weight), time.shape)[:, None] * slope(
+            time - lag, moved.place
+        )
         by_weight = value(time - lag, moved.place) if reacts(problem) else np.zeros(len(time))
         return level.pull(time, x, lag, noise, pulled, by_weight)
 
@@ -236,7 +300,9 @@ def residual_gradients(
     yield from _paired(problem, u, t, pairs, rng, residual, start, 4)
 
 
-_PathArgs = tuple[PathSimulator, np.ndarray, np.ndarray, np.ndarray]  # of paths: walk, time, lag and noise
+_PathArgs = tuple[
+    PathSimulator, np.ndarray, np.ndarray, np.ndarray
+]  # of paths: walk, time, lag and noise
 
 
 def _paired(
@@ -274,7 +340,13 @@ class SampleBatch(NamedTuple):
 
 
 def martingale_gradients(
-    problem: CanonicalProblem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any, steps: int
+    problem: CanonicalProblem,
+    u: NetworkEvaluator,
+    t: float,
+    x: np.ndarray,
+    pairs: int,
+    rng: Any,
+    steps: int,
 ) -> Iterator[SampleBatch]:
     """Antithetic pairs of an unbiased sample of ∇u(t, x) at one point, less ∇ũ(t, x), as pieces (n, dim): no derivative of the data is taken.
 
@@ -288,29 +360,56 @@ def martingale_gradients(
         scalar, weighted, path = np.zeros((2, 1, n)), np.zeros((n, dim)), np.zeros((n, dim))
         for k in range(steps):
             to_go, after = (t * (1 - m / steps) ** 2 for m in (k, k + 1))
-            h, fraction, noise = to_go - after, rng.random(n), diffusion.apply_sqrt(rng.standard_normal((2, n, dim)))
+            h, fraction, noise = (
+                to_go - after,
+                rng.random(n),
+                diffusion.apply_sqrt(rng.standard_normal((2, n, dim))),
+            )
             inside = np.sqrt(2 * fraction * h)[:, None] * noise[0]
             whole = inside + np.sqrt(2 * (1 - fraction) * h)[:, None] * noise[1]
             if problem.has_source:
-                force = _at(u.source, (to_go - fraction * h)[None], place + np.stack([inside, -inside])[:, None])[:, 0]
+                force = _at(
+                    u.source,
+                    (to_go - fraction * h)[None],
+                    place + np.stack([inside, -inside])[:, None],
+                )[:, 0]
                 gone = t - to_go + fraction * h
-                weighted += (h * 0.5 * (force[0] - force[1]) / (2 * gone))[:, None] * diffusion.solve(path + inside)
-            here = np.broadcast_to(slope, (2, 1, n, dim)) if k == 0 else _at(u.gradient, np.full((1, n), to_go), place)
+                weighted += (h * 0.5 * (force[0] - force[1]) / (2 * gone))[
+                    :, None
+                ] * diffusion.solve(path + inside)
+            here = (
+                np.broadcast_to(slope, (2, 1, n, dim))
+                if k == 0
+                else _at(u.gradient, np.full((1, n), to_go), place)
+            )
             move = np.stack([whole, -whole])[:, None]
             scalar -= np.sum(here * move, axis=-1)
             weighted += 0.5 * (here[0, 0] + here[1, 0]) * h / t
             place, path = place + move, path + whole
         scalar += _at(lambda s, y: u.initial(y), np.zeros((1, n)), place)
-        yield SampleBatch(weighted + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t))[:, None] * diffusion.solve(path) - slope)
+        yield SampleBatch(
+            weighted
+            + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t))[:, None] * diffusion.solve(path)
+            - slope
+        )
 
 
 def residual_bends(
-    problem: CanonicalProblem, u: NetworkEvaluator, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
+    problem: CanonicalProblem,
+    u: NetworkEvaluator,
+    t: float,
+    x: np.ndarray,
+    curve: Curve,
+    pairs: int,
+    rng: Any,
 ) -> Iterator[SampleBatch]:
     """Antithetic pairs of the second derivative of the residual form along a curve x + εw + ½ε²c, as pieces (n, 1)."""
 
     def bends(
-        value: Callable[..., np.ndarray], slope: Callable[..., np.ndarray], bend: Callable[..., np.ndarray], way: _PathArgs
+        value: Callable[..., np.ndarray],
+        slope: Callable[..., np.ndarray],
+        bend: Callable[..., np.ndarray],
+        way: _PathArgs,
     ) -> np.ndarray:
         level, time, lag, noise = way
         w, c = (np.broadcast_to(v, (len(time), len(x))) for v in curve)
@@ -327,13 +426,24 @@ def residual_bends(
 
     def start(way: _PathArgs) -> np.ndarray:
         gradient, bend = u.initial_gradient, u.initial_bend
-        return bends(lambda s, y: u.initial(y), lambda s, y: gradient(y), lambda s, y, w, c: bend(y, w, c), way)
+        return bends(
+            lambda s, y: u.initial(y),
+            lambda s, y: gradient(y),
+            lambda s, y, w, c: bend(y, w, c),
+            way,
+        )
 
     yield from _paired(problem, u, t, pairs, rng, residual, start, 8)
 
 
 def weighted_bends(
-    problem: CanonicalProblem, u: NetworkEvaluator, t: float, x: np.ndarray, curve: Curve, pairs: int, rng: Any
+    problem: CanonicalProblem,
+    u: NetworkEvaluator,
+    t: float,
+    x: np.ndarray,
+    curve: Curve,
+    pairs: int,
+    rng: Any,
 ) -> Iterator[SampleBatch]:
     """Antithetic pairs of an unbiased sample of the second derivative of u along a curve x + εw + ½ε²c, as pieces (n, 1): no derivative of the data.
 
@@ -354,11 +464,18 @@ def weighted_bends(
         lag = t * (1 - rng.random(n))
         noise = diffusion.apply_sqrt(rng.standard_normal((2, n, dim)))
         p = np.sqrt(2 * t) * noise[0]
-        found = weigh(_at(lambda s, y: u.initial(y), np.zeros((1, n)), x + np.stack([p, -p])[:, None])[:, 0], level, p, t)
+        found = weigh(
+            _at(lambda s, y: u.initial(y), np.zeros((1, n)), x + np.stack([p, -p])[:, None])[:, 0],
+            level,
+            p,
+            t,
+        )
         if problem.has_source:
             q = np.sqrt(2 * lag)[:, None] * noise[1]
             force = _at(u.source, (t - lag)[None], x + np.stack([q, -q])[:, None])[:, 0]
-            found = found + t * weigh(force, u.source(t - lag, np.broadcast_to(x, (n, dim))), q, lag)
+            found = found + t * weigh(
+                force, u.source(t - lag, np.broadcast_to(x, (n, dim))), q, lag
+            )
         yield SampleBatch(found[:, None])
 
 

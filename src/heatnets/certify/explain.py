@@ -74,7 +74,10 @@ class Explanation:
             bar = "█" * round(24 * abs(part.value) / width)
             return f"  {name:26} {part.value:12.5g} ± {part.error:<8.2g} {'-' if part.value < 0 else '+'}{bar}"
 
-        lines = [f"u({self.t:g}, x) = {self.value:.8g}", f"by Monte Carlo ({self.samples} samples, standard errors):"]
+        lines = [
+            f"u({self.t:g}, x) = {self.value:.8g}",
+            f"by Monte Carlo ({self.samples} samples, standard errors):",
+        ]
         lines.append(line("initial condition", self.initial))
         if self.by_lag:
             lines.append(line("source", self.source))
@@ -86,13 +89,18 @@ class Explanation:
             lines.append(
                 f"  {kind:26} {total:12.5g}   {len(w)} features, weights {np.min(w):.3g} to {np.max(w):.3g}; 1/M would be {1 / len(w):.3g}"
             )
-        lines.append(f"  effective features         {self.effective:12.3g}   of {sum(map(len, self.weights.values()))}")
+        lines.append(
+            f"  effective features         {self.effective:12.3g}   of {sum(map(len, self.weights.values()))}"
+        )
         size = sum(float(np.sum(np.abs(c))) for c in self.contributions.values())
         lines.append(
             f"  cancellation               {size / (abs(self.value) or 1.0):12.3g}   Σ |w_j φ_j| over |u|: rounding errors are larger by this factor"
         )
         lines.append("most influential:")
-        lines += [f"  {i.kind:8} {i.number:5}   adds {i.adds:12.5g}   weight {i.weight:.3g}" for i in self.influential]
+        lines += [
+            f"  {i.kind:8} {i.number:5}   adds {i.adds:12.5g}   weight {i.weight:.3g}"
+            for i in self.influential
+        ]
         return "\n".join(lines)
 
 
@@ -111,7 +119,9 @@ def explain(
     size, square = float(np.sum(np.abs(everything))), float(np.sum(everything**2))
     order = [(kind, int(j)) for kind, c in contributions.items() for j in range(len(c))]
     order.sort(key=lambda kj: -abs(contributions[kj[0]][kj[1]]))
-    influential = tuple(Influence(k, j, float(contributions[k][j]), float(terms[k][0][j])) for k, j in order[:5])
+    influential = tuple(
+        Influence(k, j, float(contributions[k][j]), float(terms[k][0][j])) for k, j in order[:5]
+    )
     initial, by_lag = _parts(problem, u, t, x, max(samples // 2, 2), rng)
     source = Part(sum(p.value for p in by_lag), float(np.sqrt(sum(p.error**2 for p in by_lag))))
     return Explanation(
@@ -130,11 +140,24 @@ def _parts(
         """The mean of a function of places at the ends of paths, weighted, from antithetic pairs; what half as many steps change counts as error."""
         noise, found = problem.paths.draw(rng, (pairs,), problem.dim), []
         for factor, level, own in problem.paths.levels(noise):
-            ways = [level.go(np.full(pairs, t), np.broadcast_to(x, (pairs, len(x))), lag, sign * own) for sign in (1.0, -1.0)]
+            ways = [
+                level.go(np.full(pairs, t), np.broadcast_to(x, (pairs, len(x))), lag, sign * own)
+                for sign in (1.0, -1.0)
+            ]
             values = of(np.concatenate([way.place for way in ways]))
-            found.append((factor, 0.5 * length * (ways[0].weight * values[:pairs] + ways[1].weight * values[pairs:])))
+            found.append(
+                (
+                    factor,
+                    0.5
+                    * length
+                    * (ways[0].weight * values[:pairs] + ways[1].weight * values[pairs:]),
+                )
+            )
         pair, change = combined(found)
-        return Part(float(pair.mean()), float(pair.std(ddof=1) / np.sqrt(pairs) + allowance(change.mean(axis=0))))
+        return Part(
+            float(pair.mean()),
+            float(pair.std(ddof=1) / np.sqrt(pairs) + allowance(change.mean(axis=0))),
+        )
 
     initial = mean(np.full(pairs, t), u.initial)
     if not problem.has_source or t == 0:

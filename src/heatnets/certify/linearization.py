@@ -23,7 +23,9 @@ from heatnets.pde.coefficients import CoefficientField, LocalOperator
 from heatnets.pde.nonlinearity import SemilinearSource, SourceLinearization
 from heatnets.pde.transforms import TransformChain
 
-STEPS = 4  # of paths with the tangent's coefficients: these are smooth, and act on an error, not on u
+STEPS = (
+    4  # of paths with the tangent's coefficients: these are smooth, and act on an error, not on u
+)
 _TILE = 8  # features at a time
 
 
@@ -46,7 +48,9 @@ class Fit(eqx.Module):
         for block, weights in self.blocks:
             tile = next(n for n in range(min(_TILE, len(weights)), 0, -1) if len(weights) % n == 0)
             tiled = jax.tree.map(lambda a, n=tile: a.reshape(-1, n, *a.shape[1:]), (block, weights))
-            total, _ = jax.lax.scan(lambda sums_, some: (jax.tree.map(jnp.add, sums_, part(*some)), None), total, tiled)
+            total, _ = jax.lax.scan(
+                lambda sums_, some: (jax.tree.map(jnp.add, sums_, part(*some)), None), total, tiled
+            )
         return total
 
 
@@ -60,8 +64,14 @@ class LinearizedCoefficients(CoefficientField):
     def at(self, s: Any, y: Any) -> LocalOperator:
         assert self.nonlinear is not None
         assert self.fit is not None
-        here = LocalOperator(self.diffusion, jnp.zeros_like(y), jnp.zeros(())) if self.base is None else self.base.at(s, y)
-        source = self.nonlinear.tangent(jnp.asarray(s), y, *self.fit.both(jnp.asarray(s), y, self.nonlinear.slopes))
+        here = (
+            LocalOperator(self.diffusion, jnp.zeros_like(y), jnp.zeros(()))
+            if self.base is None
+            else self.base.at(s, y)
+        )
+        source = self.nonlinear.tangent(
+            jnp.asarray(s), y, *self.fit.both(jnp.asarray(s), y, self.nonlinear.slopes)
+        )
         return LocalOperator(here.diffusion, here.drift + source.d_grad, here.reaction + source.d_u)
 
     @property
@@ -80,9 +90,21 @@ def tangent(problem: CanonicalProblem, fit: Fit) -> CanonicalProblem:
     transform = TransformChain() if base is None else base.transform
     jumps = () if base is None else base.jumps
     coefficients = LinearizedCoefficients(
-        problem.diffusion, 0.0, _weighted, None, transform, False, False, jumps, base, problem.nonlinear, fit
+        problem.diffusion,
+        0.0,
+        _weighted,
+        None,
+        transform,
+        False,
+        False,
+        jumps,
+        base,
+        problem.nonlinear,
+        fit,
     )
-    few = base is None and not problem.steps_given and not problem.source_has_kinks  # where f has kinks in u, f_u jumps
+    few = (
+        base is None and not problem.steps_given and not problem.source_has_kinks
+    )  # where f has kinks in u, f_u jumps
     return replace(problem, coefficients=coefficients, steps=STEPS if few else problem.steps)
 
 

@@ -84,17 +84,29 @@ def _at(
     error: float,
 ) -> tuple[float, tuple[str, ...]]:
     if slopes and not smooth:
-        return 0.0, ("the square of the slope's error is not bounded where data have kinks or jumps",)
+        return 0.0, (
+            "the square of the slope's error is not bounded where data have kinks or jumps",
+        )
     if slopes and isinstance(problem.diffusion, Dense) and problem.diffusion.inverse is None:
-        return 0.0, ("the square of the slope's error is not bounded where `diffusion` is a matrix that varies",)
+        return 0.0, (
+            "the square of the slope's error is not bounded where `diffusion` is a matrix that varies",
+        )
     rng = own("remainder")
     n, dim, walk = _SAMPLES, problem.dim, problem.paths
     start = np.full(n, t)
-    r, density = time_fractions(rng, n)  # many near both ends: where f_u is very negative only the shortest ways count
+    r, density = time_fractions(
+        rng, n
+    )  # many near both ends: where f_u is very negative only the shortest ways count
     s = t * r
     there = walk.go(start, np.broadcast_to(x, (n, dim)), start - s, walk.draw(rng, (n,), dim))
     inside = _samples(problem, u, s, there.place, smooth, rng, own, "remainder")
-    whole = _samples(problem, u, start, np.broadcast_to(x, (n, dim)), smooth, rng, own, "remainder whole") if slopes else inside
+    whole = (
+        _samples(
+            problem, u, start, np.broadcast_to(x, (n, dim)), smooth, rng, own, "remainder whole"
+        )
+        if slopes
+        else inside
+    )
     size = max(rms(inside), rms(whole), error)
     if not np.isfinite(size):
         return np.inf, ("samples of the error's square are not finite",)
@@ -105,7 +117,13 @@ def _at(
     value = weight * bent * np.maximum(np.abs(inside), error) ** 2 / size**2 / density
     bound = 0.5 * t * (value.mean() + 2 * value.std(ddof=1) / np.sqrt(n))
     if slopes:
-        bound += 0.5 * t * float(np.max(bent)) * (rms(whole) / size) ** 2 / min(1.0, float(np.min(weight)))
+        bound += (
+            0.5
+            * t
+            * float(np.max(bent))
+            * (rms(whole) / size) ** 2
+            / min(1.0, float(np.min(weight)))
+        )
     bound = float(_SAFETY * bound)
     if not bound <= _VALID * size:
         return bound, (
@@ -115,7 +133,14 @@ def _at(
 
 
 def _samples(
-    problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, smooth: bool, rng: Any, own: Rng, stream: str
+    problem: CanonicalProblem,
+    u: NetworkEvaluator,
+    t: np.ndarray,
+    x: np.ndarray,
+    smooth: bool,
+    rng: Any,
+    own: Rng,
+    stream: str,
 ) -> np.ndarray:
     """One sample of the error at each point."""
     if not smooth:
@@ -133,7 +158,11 @@ def _samples(
 
 
 def bent(
-    data: tuple[SemilinearSource, Fit, Diffusion, CoefficientField | None], s: Array, y: Array, size: Array, t: Array
+    data: tuple[SemilinearSource, Fit, Diffusion, CoefficientField | None],
+    s: Array,
+    y: Array,
+    size: Array,
+    t: Array,
 ) -> Array:
     """Λ size²: by how much the derivatives of f at the network change when its value changes by `size`, or √(2t) Sᵀ times its slope; for a slope along the direction that changes them most."""
     nonlinear, fit, diffusion, varying = data
@@ -144,7 +173,12 @@ def bent(
     def f(z: tuple[Array, Array]) -> Array:
         if not nonlinear.slopes:
             return nonlinear(s, y, u + size * z[0], du)
-        return nonlinear(s, y, u + size * z[0], du + size / jnp.sqrt(2 * t) * diffusion.solve(diffusion.apply_sqrt(z[1])))
+        return nonlinear(
+            s,
+            y,
+            u + size * z[0],
+            du + size / jnp.sqrt(2 * t) * diffusion.solve(diffusion.apply_sqrt(z[1])),
+        )
 
     slope = jax.grad(f)
     origin = jnp.zeros(()), jnp.zeros_like(y)
@@ -159,7 +193,10 @@ def bent(
     if not nonlinear.slopes:
         ways = [change((jnp.asarray(k), origin[1]))[0] / abs(k) for k in (-2.0, -1.0, 1.0, 2.0)]
         return jnp.max(jnp.abs(jnp.stack(ways)))
-    z = 0.6 * jnp.ones(()), 0.8 * jax.random.rademacher(jax.random.key(0), y.shape, y.dtype) / jnp.sqrt(1.0 * y.size)
+    z = (
+        0.6 * jnp.ones(()),
+        0.8 * jax.random.rademacher(jax.random.key(0), y.shape, y.dtype) / jnp.sqrt(1.0 * y.size),
+    )
     most = jnp.zeros(())
     for _ in range(_TURNS):
         moved = change(z)

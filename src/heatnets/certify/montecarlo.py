@@ -20,7 +20,15 @@ import scipy.special
 from jaxtyping import Array
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, NumericalError, WarningLog, count, fraction, positive, short_repr
+from heatnets._core.errors import (
+    InputError,
+    NumericalError,
+    WarningLog,
+    count,
+    fraction,
+    positive,
+    short_repr,
+)
 from heatnets._core.execution import ExecutionContext, make_context
 from heatnets._core.precision import with_x64
 from heatnets._core.tiling import contract, evaluate
@@ -53,7 +61,10 @@ class Estimate:
     def __str__(self) -> str:
         level = f"({100 * self.confidence:g} %, {self.samples} samples)"
         half = np.atleast_1d(self.high - self.low) / 2
-        return "\n".join(f"{v:.8g} ± {h:.2g} {level}" for v, h in zip(np.atleast_1d(self.value), half, strict=True))
+        return "\n".join(
+            f"{v:.8g} ± {h:.2g} {level}"
+            for v, h in zip(np.atleast_1d(self.value), half, strict=True)
+        )
 
 
 @with_x64
@@ -133,18 +144,28 @@ def transformed(
         raise InputError(f"`shortest_lag` must be below 1, a fraction of t; got {shortest_lag:g}.")
     canonical = problem.canonical
     if canonical.diffusion.scalar is None or canonical.coefficients is not None:
-        raise InputError("`transformed` needs a scalar diffusion, and no coefficient that varies. Use montecarlo.importance.")
+        raise InputError(
+            "`transformed` needs a scalar diffusion, and no coefficient that varies. Use montecarlo.importance."
+        )
     times, places = problem.transform.to_canonical(*problem.points(t, x, positive_time=True)[:2])
     reach = np.max(np.abs(places)) + 6 * np.sqrt(2 * canonical.diffusion.scalar * np.max(times))
-    A = max(5.0, float(reach)) if half_width is None else positive("half_width", half_width, "It is A in [-A, A]^d.")
+    A = (
+        max(5.0, float(reach))
+        if half_width is None
+        else positive("half_width", half_width, "It is A in [-A, A]^d.")
+    )
     ctx = make_context(device, memory, progress)
     context = (jnp.asarray(A), jnp.asarray(shortest_lag))
-    return _run(_transformed_terms, problem, t, x, samples, confidence, seed, "monte carlo", ctx, context)
+    return _run(
+        _transformed_terms, problem, t, x, samples, confidence, seed, "monte carlo", ctx, context
+    )
 
 
 def _check_problem(problem: Any) -> None:
     if not isinstance(problem, Problem):
-        raise InputError(f"`problem` must be a hn.Problem; got {short_repr(problem)}. For a solution u it is u.problem.")
+        raise InputError(
+            f"`problem` must be a hn.Problem; got {short_repr(problem)}. For a solution u it is u.problem."
+        )
     if problem.nonlinear is not None:
         raise InputError(
             "`source` depends on u, which a sample of a path does not know: there is no direct estimator. Solve it, hn.solve(problem), and certify the value."
@@ -215,7 +236,9 @@ def _sample(
     if len(extra):
         bias = float(extra[1]) * times * bias if problem.dim > 1 else np.zeros_like(times)
     half = half + (0.0 if len(extra) else bias)
-    return Estimate(base + mean, error, base + mean - half, base + mean + half, samples, level, np.asarray(bias))
+    return Estimate(
+        base + mean, error, base + mean - half, base + mean + half, samples, level, np.asarray(bias)
+    )
 
 
 def _centre(equation: Equation, t: Array, x: Array) -> Array:
@@ -223,7 +246,9 @@ def _centre(equation: Equation, t: Array, x: Array) -> Array:
     return equation.initial(x) + t * equation.forcing(t, x)
 
 
-def _moments(sample: Any, samples: Array, weights: Array, centre: Array) -> tuple[Array, Array, Array]:
+def _moments(
+    sample: Any, samples: Array, weights: Array, centre: Array
+) -> tuple[Array, Array, Array]:
     """Sums of v, v² and of what tells the bias, with v measured from the centre."""
     values, biases = jax.vmap(sample)(samples)
     v = values - centre
@@ -231,16 +256,30 @@ def _moments(sample: Any, samples: Array, weights: Array, centre: Array) -> tupl
 
 
 def _importance_sample(
-    equation: Equation, walk: PathSimulator, key: Array, t: Array, x: Array, signs: tuple[float, ...]
+    equation: Equation,
+    walk: PathSimulator,
+    key: Array,
+    t: Array,
+    x: Array,
+    signs: tuple[float, ...],
 ) -> tuple[Array, Array]:
     """u0 + t F at random ends of paths, averaged over the signs of the noise; and what steps half as many change."""
     first, second, third = jax.random.split(key, 3)
     r, shape = jax.random.uniform(third), walk.normals(x.size)
     eta, xi = (walk.scale_noise(jax.random.normal(k, shape)) for k in (first, second))
 
-    def one(start: tuple[float, PathSimulator, Array], inside: tuple[float, PathSimulator, Array], sign: float) -> Array:
-        end, mid = start[1].path(t, x, t, sign * start[2]), inside[1].path(t, x, (1 - r) * t, sign * inside[2])
-        return end.weight * equation.initial(end.place) + t * mid.weight * equation.forcing(r * t, mid.place)
+    def one(
+        start: tuple[float, PathSimulator, Array],
+        inside: tuple[float, PathSimulator, Array],
+        sign: float,
+    ) -> Array:
+        end, mid = (
+            start[1].path(t, x, t, sign * start[2]),
+            inside[1].path(t, x, (1 - r) * t, sign * inside[2]),
+        )
+        return end.weight * equation.initial(end.place) + t * mid.weight * equation.forcing(
+            r * t, mid.place
+        )
 
     found = []
     levels = [pair for pair in zip(walk.levels(eta), walk.levels(xi), strict=True) if pair[0][0]]
@@ -251,7 +290,13 @@ def _importance_sample(
 
 
 def _importance_terms(
-    context: Any, samples: Array, weights: Array, index: Array, t: Array, x: Array, signs: tuple[float, ...] = (1.0,)
+    context: Any,
+    samples: Array,
+    weights: Array,
+    index: Array,
+    t: Array,
+    x: Array,
+    signs: tuple[float, ...] = (1.0,),
 ) -> tuple[Array, ...]:
     equation, walk, key = context
     key = jax.random.fold_in(key, index)
@@ -265,7 +310,9 @@ def _importance_terms(
 _paired_terms = partial(_importance_terms, signs=(1.0, -1.0))
 
 
-def _transformed_terms(context: Any, samples: Array, weights: Array, index: Array, t: Array, x: Array) -> tuple[Array, ...]:
+def _transformed_terms(
+    context: Any, samples: Array, weights: Array, index: Array, t: Array, x: Array
+) -> tuple[Array, ...]:
     equation, _, key, A, shortest = context
     key, d = jax.random.fold_in(key, index), x.size
     lags = LagTransform(d, t, shortest * t)
@@ -275,7 +322,9 @@ def _transformed_terms(context: Any, samples: Array, weights: Array, index: Arra
         first, second, third, fourth, fifth = jax.random.split(jax.random.fold_in(key, j), 5)
         y = jax.random.uniform(first, (d,), minval=-A, maxval=A)
         weight = jnp.exp(log_box - 0.5 * d * jnp.log(jnp.pi) - jnp.sum(y**2))
-        value = weight * equation.initial(equation.flow(t, x, equation.diffusion.apply_sqrt(jnp.sqrt(2.0) * y)))
+        value = weight * equation.initial(
+            equation.flow(t, x, equation.diffusion.apply_sqrt(jnp.sqrt(2.0) * y))
+        )
         if equation.source is None:
             return value, jnp.zeros(())
         z = jax.random.uniform(second, (d,), minval=-A, maxval=A)
@@ -284,7 +333,10 @@ def _transformed_terms(context: Any, samples: Array, weights: Array, index: Arra
         kernel = KernelSource(z, lag, log_c).value(equation, t, x)
         # What the cut leaves out is the mean of F over lags below the shortest, times that lag.
         short = shortest * t * jax.random.uniform(fourth)
-        cut = equation.forcing(t - short, equation.flow(short, x, equation.diffusion.apply_sqrt(jax.random.normal(fifth, (d,)))))
+        cut = equation.forcing(
+            t - short,
+            equation.flow(short, x, equation.diffusion.apply_sqrt(jax.random.normal(fifth, (d,)))),
+        )
         return value + kernel, jnp.abs(cut)
 
     return _moments(sample, samples, weights, _centre(equation, t, x))

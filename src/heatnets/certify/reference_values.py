@@ -16,7 +16,15 @@ import scipy.special
 
 from heatnets._core import streams
 from heatnets._core.execution import ExecutionContext
-from heatnets._core.statistics import HEAVY, SIZE_UNKNOWN, Pool, RelativeError, RunningMoments, relative_of_squares, rms
+from heatnets._core.statistics import (
+    HEAVY,
+    SIZE_UNKNOWN,
+    Pool,
+    RelativeError,
+    RunningMoments,
+    relative_of_squares,
+    rms,
+)
 from heatnets.certify.error_equation import antithetic_mean, combined
 from heatnets.features.equation import Equation
 from heatnets.fit.assembly import forcing, initial_values
@@ -57,10 +65,18 @@ class ReferenceValues:
     ) -> None:
         self._problem, self._data, self._ctx, self._t, self._x = problem, data, ctx, t, x
         self._rng = streams.generator(seed, f"{stream}, Monte Carlo values", mark)
-        self.factor = problem.value_scale(t) * np.sqrt(pool.weight)  # from the canonical problem's values to u in a mean square
-        self._moments, self._steps, self._source = RunningMoments(), RunningMoments(), problem.source is not None
+        self.factor = problem.value_scale(t) * np.sqrt(
+            pool.weight
+        )  # from the canonical problem's values to u in a mean square
+        self._moments, self._steps, self._source = (
+            RunningMoments(),
+            RunningMoments(),
+            problem.source is not None,
+        )
         self._width = int(np.prod(problem.paths.normals(problem.dim)))
-        self.pairs = int(np.clip(min(_PER_CALL, _COORDINATES // self._width) // len(t), 2, None))  # in a call
+        self.pairs = int(
+            np.clip(min(_PER_CALL, _COORDINATES // self._width) // len(t), 2, None)
+        )  # in a call
         self._single, self._pool = problem.region.single, pool
         self.calls = 0
         self.largest = [0.0, 0.0]  # |u0| and |F| met, before weights of paths
@@ -78,7 +94,14 @@ class ReferenceValues:
     ) -> ReferenceValues:
         """Values at random points of (0, T] x region (of t = T for a `Point`)."""
         rng = streams.generator(seed, f"{stream}, points")
-        found = cls(problem, data, *judged(problem.region, problem.horizon, points, problem.dim, rng), seed, stream, ctx)
+        found = cls(
+            problem,
+            data,
+            *judged(problem.region, problem.horizon, points, problem.dim, rng),
+            seed,
+            stream,
+            ctx,
+        )
         found.extend(entries)
         return found
 
@@ -94,27 +117,42 @@ class ReferenceValues:
 
     def extend(self, entries: int) -> None:
         """Draw as much in all as is a small part of a solve that computes so many entries of its system: by counting, never by the clock."""
-        pairs = max(entries * self._problem.dim // (_ENTRIES_PER_PAIR * self._width), _FREE // (self._width + _OVERHEAD))
+        pairs = max(
+            entries * self._problem.dim // (_ENTRIES_PER_PAIR * self._width),
+            _FREE // (self._width + _OVERHEAD),
+        )
         fewest = max(2, -(-_FEWEST_PAIRS // self.pairs))
-        for _ in range(self.calls, int(np.clip(pairs // (len(self._t) * self.pairs), fewest, max(_MOST, fewest)))):
+        for _ in range(
+            self.calls,
+            int(np.clip(pairs // (len(self._t) * self.pairs), fewest, max(_MOST, fewest))),
+        ):
             samples, steps = self._draw()
             self._moments.add((self.factor[:, None] * samples).T)
             self._steps.add((self.factor[:, None] * steps).T)
             self.calls += 1
-        self.mean, self.noise = self._moments.mean, self._moments.deviation / np.sqrt(self._moments.count)
+        self.mean, self.noise = (
+            self._moments.mean,
+            self._moments.deviation / np.sqrt(self._moments.count),
+        )
         self.bias = self._steps.mean
 
     def _draw(self) -> tuple[np.ndarray, np.ndarray]:
         """Antithetic pairs of samples, (points, pairs), and what steps half as many change."""
         walk, here, there = self._problem.paths, self._t[:, None], self._x[:, None, :]
         shape = (len(self._t), self.pairs)
-        ends, inside = (walk.levels(walk.draw(self._rng, shape, self._problem.dim)) for _ in range(2))
+        ends, inside = (
+            walk.levels(walk.draw(self._rng, shape, self._problem.dim)) for _ in range(2)
+        )
         lag = (1 - self._rng.random(shape)) * here
         levels = []
         for (factor, level, noise), (_, _, other) in zip(ends, inside, strict=True):
-            (value,) = antithetic_mean(lambda s, y: (self._initial(y),), level, here, there, here, noise)
+            (value,) = antithetic_mean(
+                lambda s, y: (self._initial(y),), level, here, there, here, noise
+            )
             if self._source:
-                (force,) = antithetic_mean(lambda s, y: (self._force(s, y),), level, here, there, lag, other)
+                (force,) = antithetic_mean(
+                    lambda s, y: (self._force(s, y),), level, here, there, lag, other
+                )
                 value = value + here * force
             levels.append((factor, value))
         samples, steps = combined(levels)
@@ -145,7 +183,9 @@ class ReferenceValues:
         """The share of points where a few samples carry the variance."""
         return float(np.mean(~(self._moments.kurtosis <= HEAVY * self._moments.count)))
 
-    def compare(self, values: np.ndarray, confidence: float, source: np.ndarray | None = None) -> RelativeError:
+    def compare(
+        self, values: np.ndarray, confidence: float, source: np.ndarray | None = None
+    ) -> RelativeError:
         """The relative L2 difference of the values of a network, (points,), from u, with an interval: noise does not count as difference.
 
         `source` are samples (points, S) of what a source adds that these values do not know.
@@ -156,17 +196,25 @@ class ReferenceValues:
             noise = np.hypot(noise, source.std(axis=1, ddof=1) / np.sqrt(source.shape[1]))
         if self._single:
             return self._known(self._compare_one(mean, noise, values, confidence))
-        unit, size = (float(np.max(np.abs(a))) or 1.0 for a in (mean - values, mean))  # squares of small numbers underflow
-        error, true = ((a / s) ** 2 - (noise / s) ** 2 for a, s in ((mean - values, unit), (mean, size)))
+        unit, size = (
+            float(np.max(np.abs(a))) or 1.0 for a in (mean - values, mean)
+        )  # squares of small numbers underflow
+        error, true = (
+            (a / s) ** 2 - (noise / s) ** 2 for a, s in ((mean - values, unit), (mean, size))
+        )
         found = relative_of_squares(error, true, (unit, size), np.zeros(1), confidence, self._pool)
-        bias = float(rms(self.bias) / found.scale)  # may be part of the difference, or hide some of it
+        bias = float(
+            rms(self.bias) / found.scale
+        )  # may be part of the difference, or hide some of it
         return self._known(found._replace(low=max(found.low - bias, 0.0), high=found.high + bias))
 
     def _known(self, found: RelativeError) -> RelativeError:
         heavy = (HEAVY_TAILS.format(share=100 * self.heavy),) if self.heavy > HEAVY_SHARE else ()
         return found._replace(reasons=(*found.reasons, *heavy))
 
-    def _compare_one(self, mean: np.ndarray, noises: np.ndarray, values: np.ndarray, confidence: float) -> RelativeError:
+    def _compare_one(
+        self, mean: np.ndarray, noises: np.ndarray, values: np.ndarray, confidence: float
+    ) -> RelativeError:
         """The same where all points are one, so that all samples are of one value."""
         gap, size = abs(float(np.mean(mean - values))), abs(float(np.mean(mean)))
         noise, bias = rms(noises) / np.sqrt(len(mean)), abs(float(np.mean(self.bias)))
@@ -181,11 +229,18 @@ class ReferenceValues:
         """The root mean square difference from u that is beyond chance, in units of u."""
         if self._single:
             noise = rms(self.noise) / np.sqrt(len(values))
-            return max(abs(float(np.mean(self.mean - values))) - _AGREE * noise - abs(float(np.mean(self.bias))), 0.0)
+            return max(
+                abs(float(np.mean(self.mean - values)))
+                - _AGREE * noise
+                - abs(float(np.mean(self.bias))),
+                0.0,
+            )
         gap = self.mean - values
         unit = float(np.max(np.abs(gap))) or 1.0
         square = (gap / unit) ** 2 - (self.noise / unit) ** 2 - (self.bias / unit) ** 2
-        beyond = float(np.mean(square)) - _AGREE * float(np.std(square, ddof=1)) / np.sqrt(len(square))
+        beyond = float(np.mean(square)) - _AGREE * float(np.std(square, ddof=1)) / np.sqrt(
+            len(square)
+        )
         return unit * float(np.sqrt(max(beyond, 0.0)))
 
     @property

@@ -25,7 +25,10 @@ PATHS = 4096
 _COORDINATES = 2**22  # of all places looked at: fewer paths beyond 1024 dimensions, 512 at least
 _RARE = 0.01  # a share of paths below which nothing is resolved
 _CARRIED = 0.5  # of a mean, by one of its samples
-_TOP, _OF_THOSE = 0.02, 0.2  # samples whose tail is looked at: a share of all, and of those that are not zero
+_TOP, _OF_THOSE = (
+    0.02,
+    0.2,
+)  # samples whose tail is looked at: a share of all, and of those that are not zero
 _FEWEST = 8
 _PARTS = 8
 _DIRECTIONS = 32
@@ -61,7 +64,13 @@ class Met(NamedTuple):
     start: tuple[np.ndarray, np.ndarray]
 
 
-def look(problem: CanonicalProblem, t: np.ndarray, x: np.ndarray, rng: np.random.Generator, ctx: ExecutionContext) -> Met:
+def look(
+    problem: CanonicalProblem,
+    t: np.ndarray,
+    x: np.ndarray,
+    rng: np.random.Generator,
+    ctx: ExecutionContext,
+) -> Met:
     """One path from each point of a plain problem."""
     walk, n, dim, f = problem.paths, len(t), problem.dim, problem.source
     ends = walk.go(t, x, t, walk.draw(rng, (n,), dim))
@@ -70,15 +79,32 @@ def look(problem: CanonicalProblem, t: np.ndarray, x: np.ndarray, rng: np.random
         return Met(initial, ends.weight, None, 1.0, (t, x))
     lag = t * rng.random(n)
     inside = walk.go(t, x, lag, walk.draw(rng, (n,), dim))
-    return Met(initial, ends.weight, evaluate(_source, f, (t - lag, inside.place), 4 * dim, ctx), inside.weight, (t, x))
+    return Met(
+        initial,
+        ends.weight,
+        evaluate(_source, f, (t - lag, inside.place), 4 * dim, ctx),
+        inside.weight,
+        (t, x),
+    )
 
 
 def over_region(problem: CanonicalProblem, rng: np.random.Generator, ctx: ExecutionContext) -> Met:
     """Paths from where the answer is wanted."""
-    return look(problem, *judged(problem.region, problem.horizon, _paths(problem.dim), problem.dim, rng), rng, ctx)
+    return look(
+        problem,
+        *judged(problem.region, problem.horizon, _paths(problem.dim), problem.dim, rng),
+        rng,
+        ctx,
+    )
 
 
-def from_point(problem: CanonicalProblem, t: float, x: np.ndarray, rng: np.random.Generator, ctx: ExecutionContext) -> Met:
+def from_point(
+    problem: CanonicalProblem,
+    t: float,
+    x: np.ndarray,
+    rng: np.random.Generator,
+    ctx: ExecutionContext,
+) -> Met:
     """Paths from one point."""
     n = _paths(problem.dim)
     return look(problem, np.full(n, t), np.broadcast_to(x, (n, problem.dim)), rng, ctx)
@@ -108,27 +134,43 @@ def unmet(problem: CanonicalProblem, met: Met, rare: float = _RARE) -> Doubt | N
         return _unmet_part(problem, parts, usual)
     if shown_constant(problem):
         return None
-    names = f"`{problem.data_name}`" if met.source is None else f"`{problem.data_name}` and `source`"
+    names = (
+        f"`{problem.data_name}`" if met.source is None else f"`{problem.data_name}` and `source`"
+    )
     value = " and ".join(dict.fromkeys(f"{v + 0.0:.6g}" for v in usual))  # no negative zeros
     if share == 0:
-        return Doubt(f"every sample is the same ({value}) on {len(apart)} paths: {names} {_are(names)} {_UNKNOWN}", _SEE)
+        return Doubt(
+            f"every sample is the same ({value}) on {len(apart)} paths: {names} {_are(names)} {_UNKNOWN}",
+            _SEE,
+        )
     where = f"at all but {100 * share:.2g} % of {len(apart)} places that paths lead to"
-    return Doubt(f"{names} {_are(names)} the same ({value}) {where}: what is so rare is not resolved", _SEE)
+    return Doubt(
+        f"{names} {_are(names)} the same ({value}) {where}: what is so rare is not resolved", _SEE
+    )
 
 
 _UNKNOWN = "not known to be constant, and what paths do not meet is unknown"
 
 
-def _unmet_part(problem: CanonicalProblem, parts: list[np.ndarray], usual: list[float]) -> Doubt | None:
+def _unmet_part(
+    problem: CanonicalProblem, parts: list[np.ndarray], usual: list[float]
+) -> Doubt | None:
     """The same of one function alone where the other varies, which would hide it."""
     if problem.nonlinear is not None or problem.source is None:
         return None
-    number, point = jax.ShapeDtypeStruct((), jnp.float64), jax.ShapeDtypeStruct((problem.dim,), jnp.float64)
-    functions = ((problem.data_name, problem.initial, (point,)), ("source", problem.source, (number, point)))
+    number, point = (
+        jax.ShapeDtypeStruct((), jnp.float64),
+        jax.ShapeDtypeStruct((problem.dim,), jnp.float64),
+    )
+    functions = (
+        (problem.data_name, problem.initial, (point,)),
+        ("source", problem.source, (number, point)),
+    )
     for (name, function, at), values, value in zip(functions, parts, usual, strict=True):
         if np.all(values == value) and constant(function, *at) is None:
             return Doubt(
-                f"every sample of `{name}` is the same ({value + 0.0:.6g}) on {len(values)} paths: it is {_UNKNOWN}", _SEE
+                f"every sample of `{name}` is the same ({value + 0.0:.6g}) on {len(values)} paths: it is {_UNKNOWN}",
+                _SEE,
             )
     return None
 
@@ -146,7 +188,10 @@ def shown_constant(problem: CanonicalProblem) -> bool:
     """Whether the data are constants by the programs that compute them, so that there is nothing to
     meet.
     """
-    number, point = jax.ShapeDtypeStruct((), jnp.float64), jax.ShapeDtypeStruct((problem.dim,), jnp.float64)
+    number, point = (
+        jax.ShapeDtypeStruct((), jnp.float64),
+        jax.ShapeDtypeStruct((problem.dim,), jnp.float64),
+    )
     start = constant(problem.initial, point)
     if start is None:
         return False
@@ -155,7 +200,13 @@ def shown_constant(problem: CanonicalProblem) -> bool:
     return problem.source is None or constant(problem.source, number, point) is not None
 
 
-def grows(problem: CanonicalProblem, met: Met, by_samples: bool, rng: np.random.Generator, ctx: ExecutionContext) -> Doubt | None:
+def grows(
+    problem: CanonicalProblem,
+    met: Met,
+    by_samples: bool,
+    rng: np.random.Generator,
+    ctx: ExecutionContext,
+) -> Doubt | None:
     """Words where the data grow so fast along paths that a few samples carry the mean; `by_samples`
     where the answer comes from samples of the data.
     """
@@ -168,10 +219,17 @@ def grows(problem: CanonicalProblem, met: Met, by_samples: bool, rng: np.random.
             continue
         fast = f"`{name}` grows too fast along paths"
         if _explodes(problem, name, met, rng, ctx):
-            return Doubt(f"{fast}: faster than the Gaussian density of their ends falls, so that its mean is not finite", _TAME)
+            return Doubt(
+                f"{fast}: faster than the Gaussian density of their ends falls, so that its mean is not finite",
+                _TAME,
+            )
         if carried > _CARRIED:
             few = f"a few paths carry the mean of `{name}`"
-            return Doubt(f"{few}: one of {of} samples alone carries {100 * carried:.0f} % of it", _TAME, not by_samples)
+            return Doubt(
+                f"{few}: one of {of} samples alone carries {100 * carried:.0f} % of it",
+                _TAME,
+                not by_samples,
+            )
         if by_samples and index * (1 + 2 * noise) < 1:
             slow = f"its samples' tail falls like the power -{index:.2g}, too slowly for a mean to be believed"
             return Doubt(f"{fast}: {slow}", _TAME)
@@ -203,29 +261,42 @@ def tail(size: np.ndarray) -> tuple[float, float]:
     return (1 / excess if excess > 0 else np.inf), 1 / np.sqrt(k)
 
 
-def _explodes(problem: CanonicalProblem, name: str, met: Met, rng: np.random.Generator, ctx: ExecutionContext) -> bool:
+def _explodes(
+    problem: CanonicalProblem, name: str, met: Met, rng: np.random.Generator, ctx: ExecutionContext
+) -> bool:
     """Whether far out log f bends upwards as r²/2 does, or more, with r the length of the noise that leads there: then f times its density does not fall.
 
     Directions are turned towards those in which f grows most.
     """
     f = problem.source if name == "source" else problem.initial
-    late = np.flatnonzero(met.start[0] >= 0.99 * np.max(met.start[0]))  # the longest paths go furthest
+    late = np.flatnonzero(
+        met.start[0] >= 0.99 * np.max(met.start[0])
+    )  # the longest paths go furthest
     some = rng.choice(late, _DIRECTIONS)
     shape = problem.paths.normals(problem.dim)
     noise = rng.standard_normal((_DIRECTIONS, *shape))
     points = (met.start[0][some], met.start[1][some], noise)
-    found = np.stack(evaluate(_beyond, (problem.paths, f, name == "source"), points, 64 * int(np.prod(shape)), ctx), axis=1)
+    found = np.stack(
+        evaluate(
+            _beyond, (problem.paths, f, name == "source"), points, 64 * int(np.prod(shape)), ctx
+        ),
+        axis=1,
+    )
     for row in found:
         whole = [triple for triple in _TRIPLES if np.all(row[list(triple)] < np.inf)]
         first, second, third = whole[0] if whole else _TRIPLES[-1]
         with np.errstate(invalid="ignore"):
-            bend = (row[third] - 2 * row[second] + row[first]) / (_RADII[second] - _RADII[first]) ** 2
+            bend = (row[third] - 2 * row[second] + row[first]) / (
+                _RADII[second] - _RADII[first]
+            ) ** 2
         if bend >= _CRITICAL or np.isposinf(row[first]):
             return True
     return False
 
 
-def _beyond(data: tuple[PathSimulator, Function, bool], t: Array, x: Array, noise: Array) -> tuple[Array, ...]:
+def _beyond(
+    data: tuple[PathSimulator, Function, bool], t: Array, x: Array, noise: Array
+) -> tuple[Array, ...]:
     walk, f, timed = data
 
     def logarithm(z: Array) -> Array:
@@ -243,7 +314,12 @@ def _beyond(data: tuple[PathSimulator, Function, bool], t: Array, x: Array, nois
 
 
 def doubt(
-    problem: CanonicalProblem, met: Met, by_samples: bool, rng: np.random.Generator, ctx: ExecutionContext, rare: float = _RARE
+    problem: CanonicalProblem,
+    met: Met,
+    by_samples: bool,
+    rng: np.random.Generator,
+    ctx: ExecutionContext,
+    rare: float = _RARE,
 ) -> Doubt | None:
     """Why the samples that were met do not tell the answer; None where they do."""
     return unmet(problem, met, rare) or grows(problem, met, by_samples, rng, ctx)

@@ -29,7 +29,9 @@ STEPS = 4  # of the martingale form: they divided the variance by 15 to 20 in tr
 _CHECKS = 4  # of the sanity check
 AGAIN = 2  # times that points whose tails look heavy get four times the samples, where no half-width was asked for
 MOST = 1024  # times the samples asked for, where a half-width is
-_PLAIN = 256  # times the samples of a region-wide error, where each costs one evaluation of the data
+_PLAIN = (
+    256  # times the samples of a region-wide error, where each costs one evaluation of the data
+)
 
 
 _ARRAYS = ("value", "error", "low", "high", "halfwidth", "certified", "samples")
@@ -90,7 +92,10 @@ class Certificate:
 
     def scaled(self, unit: np.ndarray | float) -> Certificate:
         """The same in other units: those of u at each point, or of its slopes."""
-        fields: dict[str, Any] = {name: unit * getattr(self, name) for name in ("value", "error", "low", "high", "halfwidth")}
+        fields: dict[str, Any] = {
+            name: unit * getattr(self, name)
+            for name in ("value", "error", "low", "high", "halfwidth")
+        }
         return replace(self, **fields)
 
     def widened(self, share: float) -> Certificate:
@@ -98,15 +103,24 @@ class Certificate:
         half = self.halfwidth + share * np.abs(self.value)
         return replace(self, halfwidth=half, low=self.value - half, high=self.value + half)
 
-    def allowing(self, more: np.ndarray, reasons: list[tuple[str, ...]], wanted: float | None = None) -> Certificate:
+    def allowing(
+        self, more: np.ndarray, reasons: list[tuple[str, ...]], wanted: float | None = None
+    ) -> Certificate:
         """The same with half-widths larger by `more`, and not certified where there are reasons; and said where they are then wider than was asked for."""
         half = self.halfwidth + more
         doubts = np.array([bool(why) for why in reasons])
         over = half > (np.inf if wanted is None else wanted)
         said = [(f"the half-width {wanted:.2g} was not reached: the error's square alone may be {m:.2g}",) if o and self.halfwidth[i] <= (wanted or 0) else () for i, (o, m) in enumerate(zip(over, more, strict=True))]  # fmt: skip
-        told = tuple((*old, *new, *also) for old, new, also in zip(self.reasons, reasons, said, strict=True))
+        told = tuple(
+            (*old, *new, *also) for old, new, also in zip(self.reasons, reasons, said, strict=True)
+        )
         return replace(
-            self, halfwidth=half, low=self.value - half, high=self.value + half, certified=self.certified & ~doubts, reasons=told
+            self,
+            halfwidth=half,
+            low=self.value - half,
+            high=self.value + half,
+            certified=self.certified & ~doubts,
+            reasons=told,
         )
 
     def doubting(self, reasons: list[tuple[str, ...]]) -> Certificate:
@@ -117,7 +131,9 @@ class Certificate:
 
     def first(self) -> Certificate:
         """The certificate of the first point alone, with fields of shape ()."""
-        return replace(self, reasons=self.reasons[0], **{name: getattr(self, name)[0] for name in _ARRAYS})
+        return replace(
+            self, reasons=self.reasons[0], **{name: getattr(self, name)[0] for name in _ARRAYS}
+        )
 
     def __str__(self) -> str:
         return self.words()
@@ -141,15 +157,17 @@ class Certificate:
         network = self.says_outside(i) or "the network's value lies inside"
         if self.value.ndim == 2:  # a gradient: the widest interval tells
             d, widest = self.value.shape[1], float(np.max(self.halfwidth[i]))
-            shown = ", ".join(rounded(v, h) for v, h in zip(self.value[i, :4], self.halfwidth[i, :4], strict=True)) + (
-                ", ..." if d > 4 else ""
-            )
+            shown = ", ".join(
+                rounded(v, h) for v, h in zip(self.value[i, :4], self.halfwidth[i, :4], strict=True)
+            ) + (", ..." if d > 4 else "")
             level += f"; {self.says_outside(i)}" if self.says_outside(i) else ""
             return f"({shown}), half-widths up to {widest:.2g} ({level}){'' if self.certified[i] else ', not certified'}{said}"
         value, half = float(self.value[i]), float(self.halfwidth[i])
         if not self.certified[i]:
             return f"{value:.6g}, not certified{said}"
-        return f"{rounded(value, half)} ± {half:.2g} ({level}{f'; {network}' if solved else ''}){said}"
+        return (
+            f"{rounded(value, half)} ± {half:.2g} ({level}{f'; {network}' if solved else ''}){said}"
+        )
 
 
 @dataclass(frozen=True)
@@ -173,8 +191,14 @@ class RegionError:
 
     def __str__(self) -> str:
         words = "" if self.certified else f"; not certified: {'; '.join(self.reasons)}"
-        span = f"below {self.high:.2g}" if self.low < 0.01 * self.high else f"between {self.low:.2g} and {self.high:.2g}"
-        return f"{self.value:.2g} ({span}, {100 * self.confidence:g} %, {self.points} points{words})"
+        span = (
+            f"below {self.high:.2g}"
+            if self.low < 0.01 * self.high
+            else f"between {self.low:.2g} and {self.high:.2g}"
+        )
+        return (
+            f"{self.value:.2g} ({span}, {100 * self.confidence:g} %, {self.points} points{words})"
+        )
 
 
 Tell = Callable[[int, int], None]
@@ -192,15 +216,27 @@ class CertifyOptions(NamedTuple):
     tell: Tell
     unit: np.ndarray | float = 1.0
     rounding_scale: np.ndarray | None = None
-    marks: list[streams.Mark] | None = None  # of the points: their streams do not depend on the others asked for
-    rare: float = 0.0  # an error, in the user's units, that some path is known to meet and samples may miss
+    marks: list[streams.Mark] | None = (
+        None  # of the points: their streams do not depend on the others asked for
+    )
+    rare: float = (
+        0.0  # an error, in the user's units, that some path is known to meet and samples may miss
+    )
 
     def rng(self, stream: str, i: int) -> np.random.Generator:
         """The stream of point i."""
-        return streams.generator(self.seed, stream, (int(i),) if self.marks is None else self.marks[i])
+        return streams.generator(
+            self.seed, stream, (int(i),) if self.marks is None else self.marks[i]
+        )
 
 
-def certify(problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions) -> Certificate:
+def certify(
+    problem: CanonicalProblem,
+    u: NetworkEvaluator,
+    t: np.ndarray,
+    x: np.ndarray,
+    asked: CertifyOptions,
+) -> Certificate:
     """Intervals for the true values at points with t >= 0: the residual form where ũ is smooth, checked by the martingale form; else the latter.
 
     Values come out in the user's units, `unit` times the problem's own. With `halfwidth`, in those units, samples are doubled at the points that need more, up to `MOST` times as many. Without, points where tails look heavy get
@@ -229,7 +265,9 @@ def certify(problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np
     rare = asked.rare / np.broadcast_to(np.abs(unit), t.shape)
     kept: dict[int, list[np.ndarray]] = {int(i): [] for i in later}
     added: dict[int, float] = {int(i): 0.0 for i in later}
-    steps_of: dict[int, list[np.ndarray]] = {int(i): [] for i in later}  # what halving the steps changes
+    steps_of: dict[int, list[np.ndarray]] = {
+        int(i): [] for i in later
+    }  # what halving the steps changes
     stepped = np.zeros(len(t))  # what is allowed for that
     halved: dict[int, tuple[str, ...]] = {}
     open_, pairs, batch = later, max(samples // 2, 2), 0
@@ -238,41 +276,71 @@ def certify(problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np
     while len(open_):
         together, done = max(1, CHUNK // (4 * pairs * problem.dim)), 0
         alike = [open_[steps[open_] == k] for k in np.unique(steps[open_])]
-        for some in (group[begin : begin + together] for group in alike for begin in range(0, len(group), together)):
+        for some in (
+            group[begin : begin + together]
+            for group in alike
+            for begin in range(0, len(group), together)
+        ):
             tell(done, len(open_))
             done += len(some)
             drawn = draw(some, pairs, batch)
             spread[some] = np.maximum(spread[some], drawn.spread)
-            for i, corrections, more, change in zip(some.tolist(), drawn.corrections, drawn.rounding, drawn.steps, strict=True):
+            for i, corrections, more, change in zip(
+                some.tolist(), drawn.corrections, drawn.rounding, drawn.steps, strict=True
+            ):
                 before = sum(map(len, kept[i]))
                 kept[i].append(corrections)
                 added[i] = (before * added[i] + pairs * float(more)) / (before + pairs)
                 steps_of[i].append(change)
         tell(len(open_), len(open_))
         for i in open_:
-            found = interval(np.concatenate(kept[int(i)])[None], confidence, least=max(0.5 * spread[i], rare[i]))
+            found = interval(
+                np.concatenate(kept[int(i)])[None], confidence, least=max(0.5 * spread[i], rare[i])
+            )
             mean[i], reasons[i] = found.mean[0], found.reasons[0]
             spent[i] = 2 * sum(map(len, kept[int(i)]))
             if found.half[0] < rounding[i] and np.isfinite(found.half[0]):
-                reasons[i] = tuple(why for why in reasons[i] if "heavy tails" not in why)  # of rounding errors
+                reasons[i] = tuple(
+                    why for why in reasons[i] if "heavy tails" not in why
+                )  # of rounding errors
             half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else 0.0)
             if problem.coefficients is not None:
-                stepped[i], least[i], halved[int(i)] = of_steps(np.concatenate(steps_of[int(i)]), half[i])
+                stepped[i], least[i], halved[int(i)] = of_steps(
+                    np.concatenate(steps_of[int(i)]), half[i]
+                )
                 half[i] += stepped[i]
         if wanted is None:
-            doubtful = [i for i in open_ if reasons[i] and np.isfinite(half[i]) and batch < AGAIN and pairs >= FEWEST]
+            doubtful = [
+                i
+                for i in open_
+                if reasons[i] and np.isfinite(half[i]) and batch < AGAIN and pairs >= FEWEST
+            ]
             open_ = np.array(doubtful, int)
             pairs, batch = 3 * max((spent[i] // 2 for i in doubtful), default=0), batch + 1
             continue
         again = 4**AGAIN * samples  # for points where tails look heavy, as without a half-width
         wide = np.array(
-            [i for i in open_ if np.isfinite(half[i]) and (half[i] > wanted[i] or (reasons[i] and spent[i] < again))], int
+            [
+                i
+                for i in open_
+                if np.isfinite(half[i])
+                and (half[i] > wanted[i] or (reasons[i] and spent[i] < again))
+            ],
+            int,
         )
         hopeless = rounding + np.array([added.get(i, 0.0) for i in range(len(t))]) + least >= wanted
-        ended = [i for i in wide if spent[i] >= MOST * samples or (hopeless[i] and half[i] > wanted[i])]
+        ended = [
+            i for i in wide if spent[i] >= MOST * samples or (hopeless[i] and half[i] > wanted[i])
+        ]
         for i in ended:
-            why = f": the steps of paths alone leave {least[i]:.2g}; take more `steps`" if least[i] > wanted[i] else ""
-            missed[int(i)] = (f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples{why}",)
+            why = (
+                f": the steps of paths alone leave {least[i]:.2g}; take more `steps`"
+                if least[i] > wanted[i]
+                else ""
+            )
+            missed[int(i)] = (
+                f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples{why}",
+            )
         open_ = np.array([i for i in wide if i not in ended], int)
         pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
     if smooth and len(later):
@@ -285,10 +353,23 @@ def certify(problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np
     good = np.array([not r for r in reasons])
     reasons = [(*r, *missed.get(i, ())) for i, r in enumerate(reasons)]
     ways = {0: "no steps (Monte Carlo)", STEPS: f"{STEPS} steps"}
-    method = "residual" if smooth else f"martingale, {' or '.join(ways[k] for k in sorted(set(steps.tolist()), reverse=True))}"
+    method = (
+        "residual"
+        if smooth
+        else f"martingale, {' or '.join(ways[k] for k in sorted(set(steps.tolist()), reverse=True))}"
+    )
     method += "" if problem.coefficients is None else ", paths in steps"
     return Certificate(
-        value + mean, mean, value + mean - half, value + mean + half, half, good, tuple(reasons), method, spent, confidence
+        value + mean,
+        mean,
+        value + mean - half,
+        value + mean + half,
+        half,
+        good,
+        tuple(reasons),
+        method,
+        spent,
+        confidence,
     ).scaled(unit)
 
 
@@ -308,9 +389,7 @@ def of_steps(changes: np.ndarray, half: Any) -> tuple[Any, Any, tuple[str, ...]]
 
 
 _MATTERS = 0.2  # of a half-width
-_NOT_FIRST_ORDER = (
-    "halving the steps of paths does not act as first order should, so that their bias is not known: take more `steps`"
-)
+_NOT_FIRST_ORDER = "halving the steps of paths does not act as first order should, so that their bias is not known: take more `steps`"
 
 
 def jumps(problem: CanonicalProblem) -> tuple[str, ...]:
@@ -319,16 +398,22 @@ def jumps(problem: CanonicalProblem) -> tuple[str, ...]:
     return tuple(f"`{name}` jumps: the bias of paths in steps is not known there" for name in names)
 
 
-def rounding_of(u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions) -> np.ndarray:
+def rounding_of(
+    u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions
+) -> np.ndarray:
     """What rounding does to ũ(t, x): 4 eps Σ |w_j φ_j|, and what changes when the last bits of x do
     (sums inside the user's functions cancel, too).
     """
     size = np.maximum(np.abs(x) if asked.rounding_scale is None else asked.rounding_scale, 1e-3)
     values = np.array([u.value(t, y)[0] for y in nearby(x, size, asked, "last bits", 8)])
-    return 4 * EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)  # sums of many terms: some roundings each way
+    return 4 * EPS * u.value(t, x)[1] + 4 * np.std(
+        values, axis=0, ddof=1
+    )  # sums of many terms: some roundings each way
 
 
-def nearby(x: np.ndarray, size: np.ndarray, asked: CertifyOptions, stream: str, number: int) -> Iterator[np.ndarray]:
+def nearby(
+    x: np.ndarray, size: np.ndarray, asked: CertifyOptions, stream: str, number: int
+) -> Iterator[np.ndarray]:
     """The points with their last bits changed at random, some times over."""
     rngs = [asked.rng(stream, i) for i in range(len(x))]
     for _ in range(number):
@@ -353,7 +438,9 @@ def _compare(
         return
     rngs = [asked.rng("certificate check", i) for i in sure]
     other = martingale_form(problem, u, t[sure], x[sure], pairs, rngs, _CHECKS)
-    for i, corrections, rounding, change in zip(sure.tolist(), other.corrections, other.rounding, other.steps, strict=True):
+    for i, corrections, rounding, change in zip(
+        sure.tolist(), other.corrections, other.rounding, other.steps, strict=True
+    ):
         allowed = stepped[i] + float(allowance(change.mean(axis=0)))
         apart = float(disagreement(np.concatenate(kept[i])[None], corrections[None], allowed)[0])
         rounded = abs(float(np.mean(corrections))) < 100 * float(rounding)
@@ -371,13 +458,21 @@ def disagreement(first: np.ndarray, second: np.ndarray, allowed: float = 0.0) ->
 
 
 def _cheaper(
-    problem: CanonicalProblem, u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, later: np.ndarray, asked: CertifyOptions
+    problem: CanonicalProblem,
+    u: NetworkEvaluator,
+    t: np.ndarray,
+    x: np.ndarray,
+    later: np.ndarray,
+    asked: CertifyOptions,
 ) -> np.ndarray:
     """Steps, or none: whichever needs fewer evaluations of the data for the same variance, from a
     pilot at each point.
     """
     sources, cost = problem.has_source, []
-    for steps, evaluations in ((0, 1 + sources), (STEPS, 1 + STEPS * sources + (STEPS - 1) * u.slope_cost)):
+    for steps, evaluations in (
+        (0, 1 + sources),
+        (STEPS, 1 + STEPS * sources + (STEPS - 1) * u.slope_cost),
+    ):
         rngs = [asked.rng(f"certificate pilot {steps}", i) for i in later]
         drawn = martingale_form(problem, u, t[later], x[later], FEWEST, rngs, steps)
         cost.append(evaluations * np.var(drawn.corrections, axis=1))
@@ -409,10 +504,21 @@ def region_error(
         value, terms = u.value(t, x)
         drawn = martingale_form(problem, u, t, x, pairs, rngs, 0)
         rounding = EPS * terms + allowance(drawn.steps.mean(axis=1))
-        found = relative_l2_interval(factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence)
+        found = relative_l2_interval(
+            factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence
+        )
         reasons = (*found.reasons, *_heavy_points(drawn.corrections), *jumps(problem))
         return RegionError(
-            found.value, found.low, found.high, None, not reasons, reasons, "Monte Carlo", points, 2 * pairs, confidence
+            found.value,
+            found.low,
+            found.high,
+            None,
+            not reasons,
+            reasons,
+            "Monte Carlo",
+            points,
+            2 * pairs,
+            confidence,
         )
     largest = _Largest(u.residual)
     for number, stream in ((points, "region error"), (4 * points, "region error again")):
@@ -421,11 +527,17 @@ def region_error(
         drawn = residual_form(problem, u._replace(residual=largest.residual), t, x, pairs, rngs)
         corrections = drawn.corrections
         rounding = EPS * terms + drawn.rounding + allowance(drawn.steps.mean(axis=1))
-        found = relative_l2_interval(factor[:, None] * corrections, factor * value, factor * rounding, confidence)
-        heavy = (rare or not tail_weight(factor[:, None] * corrections) <= HEAVY) and found.high > EXACT
+        found = relative_l2_interval(
+            factor[:, None] * corrections, factor * value, factor * rounding, confidence
+        )
+        heavy = (
+            rare or not tail_weight(factor[:, None] * corrections) <= HEAVY
+        ) and found.high > EXACT
         if rare or not (heavy or found.reasons):
             break
-    top = problem.horizon * largest.met + (abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0)
+    top = problem.horizon * largest.met + (
+        abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0
+    )
     top *= float(np.max(factor))
     maximum = None if reacts(problem) else top / found.scale
     reasons, method = (*found.reasons, *jumps(problem)), "residual"
@@ -447,7 +559,18 @@ def region_error(
             maximum = None
         elif contradicted:
             reasons = (*reasons, f"Monte Carlo values differ from the network by {known.value:.2g}")
-    return RegionError(found.value, found.low, found.high, maximum, not reasons, reasons, method, len(t), 2 * pairs, confidence)
+    return RegionError(
+        found.value,
+        found.low,
+        found.high,
+        maximum,
+        not reasons,
+        reasons,
+        method,
+        len(t),
+        2 * pairs,
+        confidence,
+    )
 
 
 def _region_points(
@@ -457,8 +580,12 @@ def _region_points(
     rng = streams.generator(seed, stream, mark)
     rng.random(points)
     x = problem.region.sample(rng, points, problem.dim)
-    fraction = (np.arange(points) + 1 - rng.random(points)) / points  # one in each of as many intervals: errors go with time
-    t, x = problem.region.at(np.ones(points) if problem.region.single else fraction, problem.horizon, x)
+    fraction = (
+        np.arange(points) + 1 - rng.random(points)
+    ) / points  # one in each of as many intervals: errors go with time
+    t, x = problem.region.at(
+        np.ones(points) if problem.region.single else fraction, problem.horizon, x
+    )
     rngs = [streams.generator(seed, f"{stream} {i}", mark) for i in range(points)]
     return t, x, np.broadcast_to(problem.value_scale(t), t.shape), rngs
 

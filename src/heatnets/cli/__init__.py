@@ -12,13 +12,20 @@ from heatnets import __version__
 from heatnets.cli import demo, problems, reproduce, results, solve, terminal
 from heatnets.cli.exit_codes import code_of, ends_at_once
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Parabolic PDEs in high dimension.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Parabolic PDEs in high dimension.",
+)
 
 
 @app.callback(invoke_without_command=True)
 def version(
     show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")
+    ] = False,
 ) -> None:
     if show:
         print(f"heatnets {__version__}")

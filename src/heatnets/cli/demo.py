@@ -17,14 +17,22 @@ from heatnets.cli import terminal
 def demo(
     dim: Annotated[int, typer.Option(help="Number of space dimensions.")] = 100,
     seed: Annotated[int, typer.Option(help="Fixes every random stream.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where the picture goes (.png, .svg or .pdf).")] = Path("heatnets-demo.png"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+    out: Annotated[Path, typer.Option(help="Where the picture goes (.png, .svg or .pdf).")] = Path(
+        "heatnets-demo.png"
+    ),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for machines.")
+    ] = False,
 ) -> None:
     """Solve a forced heat equation in 100 dimensions, measure the error, draw a picture."""
     if out.suffix not in (".png", ".svg", ".pdf") or not out.parent.is_dir():
-        raise InputError(f"`out` must be a .png, .svg or .pdf file in a folder that exists; got {out}.")
+        raise InputError(
+            f"`out` must be a .png, .svg or .pdf file in a folder that exists; got {out}."
+        )
     console = terminal.console(as_json)
-    console.print(f"u_t = Δu + F(t, x) in {dim} dimensions, u(t, x) = (t + e^-t) Σ sin(2 x_i) / √d known, 0 <= t <= 0.5")
+    console.print(
+        f"u_t = Δu + F(t, x) in {dim} dimensions, u(t, x) = (t + e^-t) Σ sin(2 x_i) / √d known, 0 <= t <= 0.5"
+    )
     import heatnets as hn
     from heatnets.solution import why_unsolved
 
@@ -41,7 +49,10 @@ def demo(
     errors = hn.relative_errors(u(t, x), exact)
     few = slice(100)
     direct = hn.relative_errors(
-        hn.montecarlo.importance(problem, t[few], x[few], samples=2 * sum(features), seed=seed).value, exact[few]
+        hn.montecarlo.importance(
+            problem, t[few], x[few], samples=2 * sum(features), seed=seed
+        ).value,
+        exact[few],
     )
     hn.plots.save(hn.plots.line(u), out)
     told = {
@@ -61,7 +72,11 @@ def demo(
                           "monte_carlo": direct._asdict(), "picture": str(out)}))  # fmt: skip
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False) -> None:
+def doctor(
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for machines.")
+    ] = False,
+) -> None:
     """Print devices, precision and versions, and check a small solve."""
     import platform
     from importlib.metadata import PackageNotFoundError
@@ -83,7 +98,10 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     facts: dict[str, Any] = {
         "heatnets": __version__,
         "python": platform.python_version(),
-        **{name: look(name) for name in ("jax", "jaxlib", "numpy", "scipy", "equinox", "folx", "matplotlib")},
+        **{
+            name: look(name)
+            for name in ("jax", "jaxlib", "numpy", "scipy", "equinox", "folx", "matplotlib")
+        },
         "devices": [f"{d.platform}: {d.device_kind}" for d in jax.devices()],
         "precision": f"{u(0.1, [0.0] * 3).dtype} inside; your jax_enable_x64 is {before} and stays so",
         "small solve": f"relative L2 error {hn.measure(u, 500).l2:.1e} (3 dimensions, 192 features)",

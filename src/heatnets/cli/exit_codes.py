@@ -37,7 +37,9 @@ def ends_at_once(kept: Callable[[], str]) -> None:
         try:
             atomic_files.remove_partial_files()
             words = kept()
-            with contextlib.suppress(Exception):  # the signal came in the middle of a print, or no one reads
+            with contextlib.suppress(
+                Exception
+            ):  # the signal came in the middle of a print, or no one reads
                 sys.stdout.flush()
             cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
             os.write(2, f"{cursor}heatnets: interrupted; {words}\n".encode())

@@ -23,7 +23,9 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     import numpy as np
 
     if not path.is_file():
-        raise InputError(f"there is no file {path}. It should hold rows: t, x_1, ..., x_{problem.dim}.")
+        raise InputError(
+            f"there is no file {path}. It should hold rows: t, x_1, ..., x_{problem.dim}."
+        )
     if path.stat().st_size > LARGEST:
         raise InputError(f"{path} has more than {LARGEST} bytes: split it.")
     if path.suffix == ".npz":
@@ -70,7 +72,9 @@ def _npz(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
         with np.load(path, allow_pickle=False) as arrays:
             t, x = np.asarray(arrays["t"], float), np.asarray(arrays["x"], float)
     except Exception as error:
-        raise InputError(f"{path} must hold arrays of numbers t (n,) and x (n, {problem.dim}): {error}.") from None
+        raise InputError(
+            f"{path} must hold arrays of numbers t (n,) and x (n, {problem.dim}): {error}."
+        ) from None
     if x.ndim != 2 or x.shape[1] != problem.dim:
         raise InputError(f"{path}: x must have shape (n, {problem.dim}); got {x.shape}.")
     return np.broadcast_to(t, (len(x),)).copy(), x
@@ -80,9 +84,15 @@ def flags(problem: Problem, t: np.ndarray, x: np.ndarray) -> list[str]:
     """For each point "", or why its value is not one that was solved for."""
     import numpy as np
 
-    late, away = (t < 0) | (t > problem.horizon * (1 + 1e-6)) | ~np.isfinite(t), ~problem.region.contains(x)
+    late, away = (
+        (t < 0) | (t > problem.horizon * (1 + 1e-6)) | ~np.isfinite(t),
+        ~problem.region.contains(x),
+    )
     beyond = f"no value: outside the horizon, 0 to {problem.horizon:g}"
-    return [beyond if late[i] else "extrapolated: outside the region" if away[i] else "" for i in range(len(t))]
+    return [
+        beyond if late[i] else "extrapolated: outside the region" if away[i] else ""
+        for i in range(len(t))
+    ]
 
 
 def save(path: Path, columns: dict[str, Any]) -> Path:
@@ -108,7 +118,9 @@ def as_csv(columns: dict[str, Any]) -> str:
             flat[name] = values
     writer.writerow(flat)
     for row in zip(*flat.values(), strict=True):
-        writer.writerow([repr(float(v)) if hasattr(v, "dtype") and v.dtype.kind == "f" else v for v in row])
+        writer.writerow(
+            [repr(float(v)) if hasattr(v, "dtype") and v.dtype.kind == "f" else v for v in row]
+        )
     return out.getvalue()
 
 

@@ -14,13 +14,21 @@ from heatnets.cli import terminal
 
 
 def problems(
-    kind: Annotated[str | None, typer.Option(help="heat, linear, variable, semilinear or finance.", show_default="all")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="heat, linear, variable, semilinear or finance.", show_default="all"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for machines.")
+    ] = False,
 ) -> None:
     """List the named problems: formula, exact solution where there is one, parameters."""
     from heatnets import problems as known
 
-    told = {name: {"is": known.words_of(name), "parameters": known.parameters_of(name)} for name in known.names(kind)}
+    told = {
+        name: {"is": known.words_of(name), "parameters": known.parameters_of(name)}
+        for name in known.names(kind)
+    }
     if as_json:
         print(json.dumps(told))
         return
@@ -31,7 +39,9 @@ def problems(
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Of the file: NAME.toml, or NAME.py.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(help="Of the file: NAME.toml, or NAME.py.", show_default=False)
+    ],
 ) -> None:
     """Write a commented problem to begin with: TOML, or Python where the name ends with .py."""
     path = Path(name if name.endswith((".toml", ".py")) else f"{name}.toml")

@@ -16,16 +16,25 @@ from heatnets.cli.exit_codes import ends_at_once
 
 def reproduce(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Results of the paper, see --list; or all.", show_default=False)
+        list[str] | None,
+        typer.Argument(help="Results of the paper, see --list; or all.", show_default=False),
     ] = None,
     scale: Annotated[
-        str, typer.Option(help="quick: smaller sizes, minutes on two cores; paper: the paper's sizes, for a GPU.")
+        str,
+        typer.Option(
+            help="quick: smaller sizes, minutes on two cores; paper: the paper's sizes, for a GPU."
+        ),
     ] = "quick",
     out: Annotated[
-        Path | None, typer.Option(help="Folder of JSON, figures and report.html.", show_default="reproduction-SCALE")
+        Path | None,
+        typer.Option(
+            help="Folder of JSON, figures and report.html.", show_default="reproduction-SCALE"
+        ),
     ] = None,
     show_list: Annotated[bool, typer.Option("--list", help="Print the names and stop.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for machines.")
+    ] = False,
 ) -> None:
     """Compute the paper's tables and figures, each beside this package's. What is finished is kept: run again to go on."""
     from heatnets import reproduce as results
@@ -37,10 +46,14 @@ def reproduce(
             console.print(f"{name:16} {module.TITLE}", soft_wrap=True)
         return
     if not names:
-        raise InputError(f"name a result: {', '.join(results.RESULTS)}, or all. `heatnets reproduce --list` says what each is.")
+        raise InputError(
+            f"name a result: {', '.join(results.RESULTS)}, or all. `heatnets reproduce --list` says what each is."
+        )
     chosen = list(results.RESULTS) if names == ["all"] else names
     folder = out or Path(f"reproduction-{scale}")
-    ends_at_once(lambda: f"finished cells are kept in {folder}: the same command goes on from there")
+    ends_at_once(
+        lambda: f"finished cells are kept in {folder}: the same command goes on from there"
+    )
     watcher = _watch(console, results.Watcher)
     try:
         failed = results.run(chosen, scale, folder, watcher)
@@ -53,9 +66,21 @@ def reproduce(
     page = folder / "report.html"
     console.print(f"report: {page}")
     if as_json:
-        print(json.dumps({"out": str(folder), "report": str(page), "results": chosen, "scale": scale, "failed": failed}))
+        print(
+            json.dumps(
+                {
+                    "out": str(folder),
+                    "report": str(page),
+                    "results": chosen,
+                    "scale": scale,
+                    "failed": failed,
+                }
+            )
+        )
     if failed:
-        raise NumericalError(f"{len(failed)} cells failed ({', '.join(failed)}); run again to try them again.")
+        raise NumericalError(
+            f"{len(failed)} cells failed ({', '.join(failed)}); run again to try them again."
+        )
 
 
 def _watch(console: Console, kind: type) -> Any:
@@ -63,7 +88,11 @@ def _watch(console: Console, kind: type) -> Any:
     from rich.progress import Progress
 
     bars = Progress(
-        *terminal.columns(), console=console, disable=not console.is_terminal, transient=True, speed_estimate_period=600
+        *terminal.columns(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+        speed_estimate_period=600,
     )
 
     class Watch(kind):
@@ -73,7 +102,10 @@ def _watch(console: Console, kind: type) -> Any:
             bars.start()
 
         def begin(self, name: str, cells: list[Any], kept: int) -> None:
-            console.print(f"{name}: {len(cells)} cells to compute" + (f", {kept} kept from before" if kept else ""))
+            console.print(
+                f"{name}: {len(cells)} cells to compute"
+                + (f", {kept} kept from before" if kept else "")
+            )
             self.task = bars.add_task(name, total=sum(cell.cost for cell in cells) or 1)
 
         def cell(self, cell: Any, outcome: dict[str, Any], seconds: float) -> None:

@@ -17,9 +17,19 @@ if TYPE_CHECKING:
 
 _VALUES = ("slices", "line", "evolution")  # pictures of u
 
-Result = Annotated[Path, typer.Argument(help="A file that `heatnets solve` or `solution.save` wrote.", show_default=False)]
+Result = Annotated[
+    Path,
+    typer.Argument(
+        help="A file that `heatnets solve` or `solution.save` wrote.", show_default=False
+    ),
+]
 Stated = Annotated[
-    Path | None, typer.Option("--problem", help="The problem's file, where that was Python; it is run.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--problem",
+        help="The problem's file, where that was Python; it is run.",
+        show_default=False,
+    ),
 ]
 Device = Annotated[str | None, typer.Option(help="cpu or gpu.", show_default="JAX's first")]
 
@@ -35,11 +45,17 @@ def evaluate(
     at: Annotated[
         Path,
         typer.Option(
-            help="CSV of points (t, x_1, ..., x_d; or t, x for all coordinates), or npz with t and x.", show_default=False
+            help="CSV of points (t, x_1, ..., x_d; or t, x for all coordinates), or npz with t and x.",
+            show_default=False,
         ),
     ],
-    out: Annotated[Path | None, typer.Option(help="Where values go (.csv or .npz).", show_default="standard output")] = None,
-    certify: Annotated[bool, typer.Option("--certify", help="With 95 % intervals of the true values.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where values go (.csv or .npz).", show_default="standard output"),
+    ] = None,
+    certify: Annotated[
+        bool, typer.Option("--certify", help="With 95 % intervals of the true values.")
+    ] = False,
     gradient: Annotated[bool, typer.Option("--gradient", help="With the gradient.")] = False,
     problem: Stated = None,
     device: Device = None,
@@ -52,7 +68,11 @@ def evaluate(
     t, x = point_files.read(at, u.problem)
     notes = point_files.flags(u.problem, t, x)
     here = np.array([not note.startswith("no value") for note in notes])
-    columns: dict[str, Any] = {"row": np.arange(1, len(t) + 1), "t": t, "value": np.full(len(t), np.nan)}
+    columns: dict[str, Any] = {
+        "row": np.arange(1, len(t) + 1),
+        "t": t,
+        "value": np.full(len(t), np.nan),
+    }
     solved = u.solved is not False
     if np.any(here):
         columns["value"][here] = u(t[here], x[here]) if solved else np.nan
@@ -65,18 +85,27 @@ def evaluate(
             columns["certified"] = np.zeros(len(t), bool)
             columns["certified"][here] = sure.certified
             for k, (i, reasons) in enumerate(zip(np.flatnonzero(here), sure.reasons, strict=True)):
-                notes[i] = "; ".join(filter(None, (notes[i], *reasons, sure.says_outside(k) if solved else "")))
+                notes[i] = "; ".join(
+                    filter(None, (notes[i], *reasons, sure.says_outside(k) if solved else ""))
+                )
         if gradient:
             columns["gradient"] = np.full(x.shape, np.nan)
             columns["gradient"][here] = u.gradient(t[here], x[here]) if solved else np.nan
-    notes = notes if solved else ["; ".join(filter(None, ("not solved: no value of the network", note))) for note in notes]
+    notes = (
+        notes
+        if solved
+        else [
+            "; ".join(filter(None, ("not solved: no value of the network", note))) for note in notes
+        ]
+    )
     columns["note"] = notes
     if out is None:
         print(point_files.as_csv(columns), end="")
     else:
         point_files.save(out, columns)
         terminal.console(as_json=True).print(
-            f"{len(t)} values: {out}" + (f", {sum(map(bool, notes))} with a note" if any(notes) else "")
+            f"{len(t)} values: {out}"
+            + (f", {sum(map(bool, notes))} with a note" if any(notes) else "")
         )
     _end(result, u.stats)
 
@@ -90,7 +119,10 @@ def _end(result: Path, stats: Any) -> None:
 
 
 def info(
-    result: Result, as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False
+    result: Result,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for machines.")
+    ] = False,
 ) -> None:
     """What a result says of itself. Nothing is computed, nothing in it is run."""
     import heatnets as hn
@@ -99,7 +131,9 @@ def info(
     try:
         _tell(result, told, as_json)
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-        raise FileError(f"{result} is no complete result ({type(error).__name__}: {error}).") from None
+        raise FileError(
+            f"{result} is no complete result ({type(error).__name__}: {error})."
+        ) from None
     _end(result, told["stats"])
 
 
@@ -127,22 +161,35 @@ def _tell(result: Path, told: dict[str, Any], as_json: bool) -> None:
         "seconds": f"{sum(s['seconds'].values()):.1f} on {s['device']}", "seed": s["seed"], "made with": f"heatnets {told['heatnets']}, jax {told['jax']}",
         "warnings": s["warnings"] or "none", "bytes": result.stat().st_size,
     }  # fmt: skip
-    console.print(terminal.facts({name: value for name, value in shown.items() if value is not None}))
+    console.print(
+        terminal.facts({name: value for name, value in shown.items() if value is not None})
+    )
     if origin and "toml" in origin:
         console.print("\n" + terminal.strip_control_characters(origin["toml"].rstrip()))
 
 
 def _estimate(error: float | None, solved: bool | None) -> str:
-    known = "not estimated" if error is None else f"{error:.1e}" if math.isfinite(error) else "not known"
+    known = (
+        "not estimated"
+        if error is None
+        else f"{error:.1e}"
+        if math.isfinite(error)
+        else "not known"
+    )
     return f"{known}: NOT SOLVED" if solved is False else known
 
 
 def plot(
     result: Result,
-    kind: Annotated[str, typer.Option(help="slices, line, evolution, residuals, weights or history; or all.")] = "slices",
+    kind: Annotated[
+        str, typer.Option(help="slices, line, evolution, residuals, weights or history; or all.")
+    ] = "slices",
     out: Annotated[
         Path | None,
-        typer.Option(help="The picture (.png, .svg or .pdf); for all, its name before -KIND.", show_default="RESULT-KIND.png"),
+        typer.Option(
+            help="The picture (.png, .svg or .pdf); for all, its name before -KIND.",
+            show_default="RESULT-KIND.png",
+        ),
     ] = None,
     dark: Annotated[bool, typer.Option("--dark", help="For a dark page.")] = False,
     problem: Stated = None,
@@ -158,11 +205,17 @@ def plot(
     console = terminal.console()
     for name in figures.KINDS if kind == "all" else (kind,):
         place = (
-            Path(f"{result.stem}-{name}.png") if out is None else out.with_stem(f"{out.stem}-{name}") if kind == "all" else out
+            Path(f"{result.stem}-{name}.png")
+            if out is None
+            else out.with_stem(f"{out.stem}-{name}")
+            if kind == "all"
+            else out
         )
         try:
             if u.solved is False and name in _VALUES:
-                raise NumericalError("not solved: no value of the network is drawn; --kind history shows its growth.")
+                raise NumericalError(
+                    "not solved: no value of the network is drawn; --kind history shows its growth."
+                )
             figure = figures.KINDS[name](u)
         except (InputError, NumericalError) as error:
             if kind != "all":

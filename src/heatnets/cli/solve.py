@@ -24,24 +24,50 @@ if TYPE_CHECKING:
 
 
 def solve(
-    file: Annotated[Path, typer.Argument(help="A problem: TOML, or Python (.py), which is run.", show_default=False)],
-    out: Annotated[Path | None, typer.Option(help="The result.", show_default="NAME.heatnets in this folder")] = None,
+    file: Annotated[
+        Path,
+        typer.Argument(help="A problem: TOML, or Python (.py), which is run.", show_default=False),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The result.", show_default="NAME.heatnets in this folder")
+    ] = None,
     at: Annotated[
         Path | None,
-        typer.Option(help="CSV of points (t, x_1, ..., x_d) to certify, besides those of the file.", show_default=False),
+        typer.Option(
+            help="CSV of points (t, x_1, ..., x_d) to certify, besides those of the file.",
+            show_default=False,
+        ),
     ] = None,
-    tol: Annotated[float | None, typer.Option(help="Relative L2 error wanted.", show_default=False)] = None,
-    seconds: Annotated[float | None, typer.Option(help="Budget of the growth.", show_default="60")] = None,
+    tol: Annotated[
+        float | None, typer.Option(help="Relative L2 error wanted.", show_default=False)
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Budget of the growth.", show_default="60")
+    ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Most memory, like 4GiB.", show_default="three quarters of what is free")
+        str | None,
+        typer.Option(help="Most memory, like 4GiB.", show_default="three quarters of what is free"),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Fixes every random stream.", show_default="0")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or gpu.", show_default="JAX's first")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page about it all (.html).", show_default=False)] = None,
-    values: Annotated[Path | None, typer.Option(help="Write the certified values (.csv or .npz).", show_default=False)] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Fixes every random stream.", show_default="0")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="cpu or gpu.", show_default="JAX's first")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page about it all (.html).", show_default=False)
+    ] = None,
+    values: Annotated[
+        Path | None,
+        typer.Option(help="Write the certified values (.csv or .npz).", show_default=False),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for machines.")
+    ] = False,
 ) -> None:
     """Solve the problem that a file states; write the result, and its value with an interval where asked for."""
     console = terminal.console(as_json, quiet)
@@ -56,14 +82,24 @@ def solve(
     from heatnets.solution import why_unsolved
 
     statement = hn.read(file)
-    given = {"tol": tol, "seconds": seconds, "seed": seed, "memory": None if memory is None else size_in_bytes(memory)}
-    options = {**statement.options, **{name: value for name, value in given.items() if value is not None}}
+    given = {
+        "tol": tol,
+        "seconds": seconds,
+        "seed": seed,
+        "memory": None if memory is None else size_in_bytes(memory),
+    }
+    options = {
+        **statement.options,
+        **{name: value for name, value in given.items() if value is not None},
+    }
     wanted = statement.points + _asked(at, statement)
     check_options(statement.problem, options)
     make_context(device)
     places = [path.resolve() for path in (file, target, at, report, values) if path is not None]
     if len(set(places)) < len(places):
-        raise InputError("two of FILE, --out, --at, --report and --values are the same file: name them apart.")
+        raise InputError(
+            "two of FILE, --out, --at, --report and --values are the same file: name them apart."
+        )
     part = target.with_name(f"{target.name}.part")
     again = shlex.join(["heatnets", *sys.argv[1:], *([] if resume else ["--resume"])])
     with atomic_files.alone(target, "name another result with --out"):
@@ -71,7 +107,9 @@ def solve(
             options["checkpoint"] = part
         if part.exists() and not resume:
             container.read(part, "checkpoint")
-            console.print(f"an interrupted run's {part} is replaced (--resume would have gone on from it)")
+            console.print(
+                f"an interrupted run's {part} is replaced (--resume would have gone on from it)"
+            )
             part.unlink()
         elif resume and not part.exists():
             console.print(f"nothing to go on from: there is no {part}")
@@ -94,7 +132,17 @@ def solve(
         with terminal.ProgressBars(console) as progress:
             for w in wanted:
                 try:
-                    certificates.append((w, u.certify(w.t, w.x, progress=progress, **{"seed": u.stats["seed"], **w.options})))
+                    certificates.append(
+                        (
+                            w,
+                            u.certify(
+                                w.t,
+                                w.x,
+                                progress=progress,
+                                **{"seed": u.stats["seed"], **w.options},
+                            ),
+                        )
+                    )
                 except HeatnetsError as error:
                     failed.append(f"no certificate at t = {w.t:g}: {error}")
     _show(console, u, took, certificates, target)
@@ -107,7 +155,12 @@ def solve(
         told = [(w.t, w.x, c) for w, c in certificates]
         command = shlex.join(["heatnets", *(a for a in sys.argv[1:] if a != "--resume")])
         page = solve_report.page(
-            u, title=file.stem, stated=statement.words, certificates=told, reproduce=command, warnings=list(u.stats["warnings"])
+            u,
+            title=file.stem,
+            stated=statement.words,
+            certificates=told,
+            reproduce=command,
+            warnings=list(u.stats["warnings"]),
         )
         atomic_files.write(report, page)
         console.print(f"report: {report}")
@@ -116,7 +169,9 @@ def solve(
     if failed:
         raise NumericalError(f"{'; '.join(failed)}. The solution is kept in {target}.")
     if u.solved is False:
-        raise NumericalError(f"{why_unsolved(u.stats)} What was found is kept in {target}; its values are none of u.")
+        raise NumericalError(
+            f"{why_unsolved(u.stats)} What was found is kept in {target}; its values are none of u."
+        )
     if u.stats["tolerance_met"] is False:
         raise NumericalError(
             f"the tolerance was not met: the error is estimated at {u.stats['estimated_error']:.2g}. What was found is in {target}."
@@ -133,13 +188,22 @@ def _asked(at: Path | None, statement: ProblemFile) -> list[CertifyRequest]:
     return [CertifyRequest(float(a), b, {}) for a, b in zip(t, x, strict=True)]
 
 
-def _show(console: Any, u: Solution, took: float, certificates: list[tuple[CertifyRequest, Certificate]], target: Path) -> None:
+def _show(
+    console: Any,
+    u: Solution,
+    took: float,
+    certificates: list[tuple[CertifyRequest, Certificate]],
+    target: Path,
+) -> None:
     """The table at the end."""
     from heatnets.pde.function import place
 
     s = u.stats
     good = u.solved is not False
-    compiled, where = s["seconds"]["compile"], "at the point" if u.problem.region.single else "over the region"
+    compiled, where = (
+        s["seconds"]["compile"],
+        "at the point" if u.problem.region.single else "over the region",
+    )
     told = {
         "size": f"{s['features'][0]} + {s['features'][1]} features (initial condition + source), {s['rows'][0]} rows, degree {s['time_degree']} in time",
         "design": f"{s['design']}{', in pairs' if s['antithetic'] else ''}; solver {s['solver']}, rank {s['rank']}",
@@ -158,7 +222,9 @@ def _show(console: Any, u: Solution, took: float, certificates: list[tuple[Certi
     for number, (wanted, sure) in enumerate(certificates, 1):
         (flag,) = point_files.flags(u.problem, *_one(wanted))
         name = (
-            f"point {number}, {place([wanted.t, wanted.x])}" if len(certificates) > 1 else f"u at {place([wanted.t, wanted.x])}"
+            f"point {number}, {place([wanted.t, wanted.x])}"
+            if len(certificates) > 1
+            else f"u at {place([wanted.t, wanted.x])}"
         )
         told[name] = f"{sure.words(good)}{f'; {flag}' if flag else ''}"
     told["result"] = str(target)
@@ -181,26 +247,43 @@ def _one(wanted: CertifyRequest) -> tuple[Any, Any]:
 
 
 def _columns(
-    statement: ProblemFile, certificates: list[tuple[CertifyRequest, Certificate]], solved: bool = True
+    statement: ProblemFile,
+    certificates: list[tuple[CertifyRequest, Certificate]],
+    solved: bool = True,
 ) -> dict[str, Any]:
     import numpy as np
 
     numbers = {
-        name: np.array([float(getattr(c, name)) if _kept(c, solved) else np.nan for _, c in certificates])
+        name: np.array(
+            [float(getattr(c, name)) if _kept(c, solved) else np.nan for _, c in certificates]
+        )
         for name in ("value", "low", "high", "halfwidth")
     }
-    t, x = np.array([w.t for w, _ in certificates]), np.array([w.x for w, _ in certificates]).reshape(len(certificates), -1)
+    t, x = (
+        np.array([w.t for w, _ in certificates]),
+        np.array([w.x for w, _ in certificates]).reshape(len(certificates), -1),
+    )
     notes = point_files.flags(statement.problem, t, x) if certificates else []
     told = [
         (*c.reasons, c.says_outside() if solved else "the network is not solved", note)
         for (_, c), note in zip(certificates, notes, strict=True)
     ]
     reasons = ["; ".join(filter(None, words)) for words in told]
-    return {"t": t, "x": x, **numbers, "certified": [bool(c.certified) for _, c in certificates], "note": reasons}
+    return {
+        "t": t,
+        "x": x,
+        **numbers,
+        "certified": [bool(c.certified) for _, c in certificates],
+        "note": reasons,
+    }
 
 
 def _words(
-    u: Solution, took: float, certificates: list[tuple[CertifyRequest, Certificate]], target: Path, report: Path | None
+    u: Solution,
+    took: float,
+    certificates: list[tuple[CertifyRequest, Certificate]],
+    target: Path,
+    report: Path | None,
 ) -> dict[str, Any]:
     s = u.stats
     good = u.solved is not False

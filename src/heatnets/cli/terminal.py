@@ -27,7 +27,12 @@ def facts(told: Mapping[str, Any]) -> Table:
     table.add_column(overflow="fold")
     for name, text in told.items():
         table.add_row(
-            Text(name), Text(strip_control_characters(", ".join(map(str, text)) if isinstance(text, list | tuple) else str(text)))
+            Text(name),
+            Text(
+                strip_control_characters(
+                    ", ".join(map(str, text)) if isinstance(text, list | tuple) else str(text)
+                )
+            ),
         )
     return table
 
@@ -49,9 +54,16 @@ def strip_control_characters(text: str) -> str:
 def say_warnings() -> None:
     """From now on warnings of ours are one line on standard error, without a line of code."""
 
-    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any) -> None:
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any
+    ) -> None:
         own = issubclass(category, HeatnetsWarning)
-        print(f"heatnets: warning: {message}" if own else f"{filename}:{lineno}: {category.__name__}: {message}", file=sys.stderr)
+        print(
+            f"heatnets: warning: {message}"
+            if own
+            else f"{filename}:{lineno}: {category.__name__}: {message}",
+            file=sys.stderr,
+        )
 
     warnings.showwarning = show  # type: ignore[assignment]
 
@@ -70,7 +82,9 @@ class ProgressBars:
     def __init__(self, screen: Console) -> None:
         from rich.progress import Progress
 
-        self._progress = Progress(*columns(), console=screen, disable=not screen.is_terminal, transient=True)
+        self._progress = Progress(
+            *columns(), console=screen, disable=not screen.is_terminal, transient=True
+        )
         self._tasks: dict[str, Any] = {}
 
     def __enter__(self) -> Any:

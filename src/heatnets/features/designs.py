@@ -36,7 +36,9 @@ class Design(abc.ABC):
         return
 
     @abc.abstractmethod
-    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self, count: int, uniform: int, normal: int, seed: int, stream: str
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Arrays of shape (count, uniform) in (0, 1) and (count, normal) from N(0, I)."""
 
 
@@ -46,7 +48,9 @@ class IndependentDraws(Design):
 
     name = "gaussian"
 
-    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self, count: int, uniform: int, normal: int, seed: int, stream: str
+    ) -> tuple[np.ndarray, np.ndarray]:
         # Two streams, so that the length of one does not shift the other.
         flat = streams.generator(seed, f"{stream}/uniform").random((count, uniform))
         bell = streams.generator(seed, f"{stream}/normal").standard_normal((count, normal))
@@ -71,15 +75,23 @@ class SobolDraws(Design):
                 'Use directions="gaussian".'
             )
 
-    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self, count: int, uniform: int, normal: int, seed: int, stream: str
+    ) -> tuple[np.ndarray, np.ndarray]:
         width = uniform + normal
         self.check(width)
         if count == 0 or width == 0:
             return np.empty((count, uniform)), np.empty((count, normal))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # scipy asks for powers of two; a sequence has no such wish
-            points = scipy.stats.qmc.Sobol(width, scramble=True, rng=streams.generator(seed, stream)).random(count)
-        points = np.clip(points, 2.0**-31, 1 - 2.0**-31)  # 30-bit points: half a cell away from 0 and 1
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # scipy asks for powers of two; a sequence has no such wish
+            points = scipy.stats.qmc.Sobol(
+                width, scramble=True, rng=streams.generator(seed, stream)
+            ).random(count)
+        points = np.clip(
+            points, 2.0**-31, 1 - 2.0**-31
+        )  # 30-bit points: half a cell away from 0 and 1
         return points[:, :uniform], scipy.special.ndtri(points[:, uniform:])
 
 
@@ -89,9 +101,15 @@ class RandomSigns(Design):
 
     name = "signs"
 
-    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self, count: int, uniform: int, normal: int, seed: int, stream: str
+    ) -> tuple[np.ndarray, np.ndarray]:
         spread = _spread(count, 1 + uniform, seed, f"{stream}/signs")
-        signs = 2.0 * streams.generator(seed, f"{stream}/signs").integers(0, 2, (count, normal), np.int8) - 1
+        signs = (
+            2.0
+            * streams.generator(seed, f"{stream}/signs").integers(0, 2, (count, normal), np.int8)
+            - 1
+        )
         return spread[:, 1:], _radius(spread[:, :1]) * signs
 
 
@@ -109,7 +127,9 @@ class HadamardSigns(Design):
     one_radius: bool | None = None
     name = "hadamard"
 
-    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self, count: int, uniform: int, normal: int, seed: int, stream: str
+    ) -> tuple[np.ndarray, np.ndarray]:
         length = 1 << max(normal - 1, 0).bit_length()
         block, row = np.divmod(np.arange(count), length)
         signs = np.empty((count, normal))
@@ -117,7 +137,9 @@ class HadamardSigns(Design):
             rng = streams.generator(seed, f"{stream}/hadamard {b}")
             columns, flips = rng.permutation(length)[:normal], 2.0 * rng.integers(0, 2, normal) - 1
             rows = rng.permutation(length)[row[block == b]]
-            odd = np.bitwise_count(rows[:, None] & columns) & 1  # entry (i, j) of a Hadamard matrix: (-1)^|i & j|
+            odd = (
+                np.bitwise_count(rows[:, None] & columns) & 1
+            )  # entry (i, j) of a Hadamard matrix: (-1)^|i & j|
             signs[block == b] = flips * (1.0 - 2.0 * odd)
         spread = _spread(count, 1 + uniform, seed, f"{stream}/hadamard")
         one = length <= 128 if self.one_radius is None else self.one_radius
@@ -131,7 +153,9 @@ class OrthogonalDraws(Design):
 
     name = "orthogonal"
 
-    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self, count: int, uniform: int, normal: int, seed: int, stream: str
+    ) -> tuple[np.ndarray, np.ndarray]:
         size = max(1, min(normal, 256))
         blocks = [np.empty((0, normal))]
         for b in range(-(-count // size) if normal else 0):
@@ -146,7 +170,11 @@ class OrthogonalDraws(Design):
 def _spread(count: int, width: int, seed: int, stream: str) -> np.ndarray:
     """A Halton sequence in (0, 1)^width, shifted at random."""
     shift = streams.generator(seed, f"{stream}/spread").random(width)
-    points = scipy.stats.qmc.Halton(width, scramble=False).random(count) if count and width else np.empty((count, width))
+    points = (
+        scipy.stats.qmc.Halton(width, scramble=False).random(count)
+        if count and width
+        else np.empty((count, width))
+    )
     return np.clip((points + shift) % 1.0, 2.0**-40, 1 - 2.0**-40)
 
 
@@ -156,7 +184,14 @@ def _radius(unit: np.ndarray) -> np.ndarray:
 
 
 DESIGNS: dict[str, Design] = {
-    design.name: design for design in (IndependentDraws(), SobolDraws(), RandomSigns(), HadamardSigns(), OrthogonalDraws())
+    design.name: design
+    for design in (
+        IndependentDraws(),
+        SobolDraws(),
+        RandomSigns(),
+        HadamardSigns(),
+        OrthogonalDraws(),
+    )
 }
 
 
@@ -171,9 +206,13 @@ def design(directions: str | Design | None) -> Design:
     return DESIGNS[choice("directions", "gaussian" if directions is None else directions, DESIGNS)]
 
 
-def draws(design: Design, count: int, uniform: int, normal: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+def draws(
+    design: Design, count: int, uniform: int, normal: int, seed: int, stream: str
+) -> tuple[np.ndarray, np.ndarray]:
     """What a design drew, checked: designs may be the user's own."""
-    flat, bell = (np.asarray(a, np.float64) for a in design.draw(count, uniform, normal, seed, stream))
+    flat, bell = (
+        np.asarray(a, np.float64) for a in design.draw(count, uniform, normal, seed, stream)
+    )
     if (flat.shape, bell.shape) != ((count, uniform), (count, normal)) or not (
         np.all(np.isfinite(flat)) and np.all(np.isfinite(bell))
     ):

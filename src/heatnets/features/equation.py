@@ -55,10 +55,16 @@ class Equation(eqx.Module):
         assert self.source is not None
         return t * self.source(fraction * t, self.flow((1 - fraction) * t, x, noise))
 
-    def forced_entry(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+    def forced_entry(
+        self, noise: Array, fraction: Scalar, t: Scalar, x: Vector
+    ) -> tuple[Scalar, Scalar]:
         """The same and its residual, t > 0."""
         assert self.source is not None
-        place, velocity = jax.jvp(lambda s: (fraction * s, self.flow((1 - fraction) * s, x, noise)), (t,), (jnp.ones_like(t),))
+        place, velocity = jax.jvp(
+            lambda s: (fraction * s, self.flow((1 - fraction) * s, x, noise)),
+            (t,),
+            (jnp.ones_like(t),),
+        )
         force, change = self.source.along(place, velocity)
         # ∂_t (t F) = F + t dF/dt along the path; second derivatives of t F are t times F's, as the path only shifts x.
         return t * force, force + t * change - t * self.source.second(*place)
@@ -68,10 +74,14 @@ class Equation(eqx.Module):
         assert self.reaction is not None
         return self.reaction(fraction * t, self.flow(t, x, noise))
 
-    def reacted_entry(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+    def reacted_entry(
+        self, noise: Array, fraction: Scalar, t: Scalar, x: Vector
+    ) -> tuple[Scalar, Scalar]:
         """The same and its residual, t > 0."""
         assert self.reaction is not None
-        place, velocity = jax.jvp(lambda s: (fraction * s, self.flow(s, x, noise)), (t,), (jnp.ones_like(t),))
+        place, velocity = jax.jvp(
+            lambda s: (fraction * s, self.flow(s, x, noise)), (t,), (jnp.ones_like(t),)
+        )
         value, change = self.reaction.along(place, velocity)
         return value, change - self.reaction.second(*place)
 
@@ -90,7 +100,11 @@ class Equation(eqx.Module):
     @property
     def rungs(self) -> dict[str, str]:
         """Which rung serves the second derivatives of each function, for `stats["laplacian"]`."""
-        return {name: f.rung for name, f in zip(("initial", "source"), self._differentiated, strict=True) if f is not None}
+        return {
+            name: f.rung
+            for name, f in zip(("initial", "source"), self._differentiated, strict=True)
+            if f is not None
+        }
 
 
 class Started(eqx.Module):
@@ -145,7 +159,9 @@ class VaryingEquation(Equation):
         assert self.moved_source is not None
         return self.moved_source(noise, fraction, t, x)
 
-    def forced_entry(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+    def forced_entry(
+        self, noise: Array, fraction: Scalar, t: Scalar, x: Vector
+    ) -> tuple[Scalar, Scalar]:
         assert self.moved_source is not None
         return self._entry(self.moved_source, (noise, fraction), t, x)
 
@@ -153,15 +169,21 @@ class VaryingEquation(Equation):
         assert self.moved_reaction is not None
         return self.moved_reaction(noise, fraction, t, x)
 
-    def reacted_entry(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+    def reacted_entry(
+        self, noise: Array, fraction: Scalar, t: Scalar, x: Vector
+    ) -> tuple[Scalar, Scalar]:
         assert self.moved_reaction is not None
         return self._entry(self.moved_reaction, (noise, fraction), t, x)
 
-    def _entry(self, f: Differentiable, held: tuple[Array, ...], t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+    def _entry(
+        self, f: Differentiable, held: tuple[Array, ...], t: Scalar, x: Vector
+    ) -> tuple[Scalar, Scalar]:
         here = self.coefficients.at(t, x)
         still = tuple(jnp.zeros_like(h) for h in held)
         value, change = f.along((*held, t, x), (*still, jnp.ones_like(t), -here.drift))
-        return value, change - f.second(*held, t, x, diffusion=here.diffusion) - here.reaction * value
+        return value, change - f.second(
+            *held, t, x, diffusion=here.diffusion
+        ) - here.reaction * value
 
     def workspace(self, dim: int) -> int:
         return 2 * self.paths.steps * super().workspace(dim)
@@ -188,7 +210,12 @@ def values_only(problem: CanonicalProblem) -> Equation:
         problem.source and Forced(walk, problem.source),
         problem.reaction_flow and Carried(walk, problem.reaction_flow),
     )
-    return VaryingEquation(diffusion, *data, coefficients, walk, *(plain(m and Function(m)) for m in moved))  # type: ignore[call-arg, arg-type]
+    initial, source, reaction = (plain(m and Function(m)) for m in moved)
+    assert data[0] is not None
+    assert initial is not None
+    return VaryingEquation(
+        diffusion, data[0], data[1], data[2], coefficients, walk, initial, source, reaction
+    )
 
 
 def equation(problem: CanonicalProblem, seed: int) -> tuple[Equation, dict[str, list[str]]]:
@@ -218,16 +245,29 @@ def equation(problem: CanonicalProblem, seed: int) -> tuple[Equation, dict[str, 
     )
     first, _, third = parts
     needed = [
-        part for part in parts if getattr(plain, part) is not None and (part != first or alike or getattr(plain, third) is None)
+        part
+        for part in parts
+        if getattr(plain, part) is not None
+        and (part != first or alike or getattr(plain, third) is None)
     ]
     for part in needed:
         name = "source" if "source" in part else problem.data_name
         if alike and part != first:
             inner: Differentiable = plain.initial
-            chained = Chained(getattr(plain, part).function, f"{inner.rung}, chain rule", inner.diffusion, inner=inner)
+            chained = Chained(
+                getattr(plain, part).function,
+                f"{inner.rung}, chain rule",
+                inner.diffusion,
+                inner=inner,
+            )
             plain = eqx.tree_at(attrgetter(part), plain, chained)
             continue
-        chosen, why = choose(name, getattr(plain, part).function, *zip(*parts[part], strict=True), diffusion=diffusion)
+        chosen, why = choose(
+            name,
+            getattr(plain, part).function,
+            *zip(*parts[part], strict=True),
+            diffusion=diffusion,
+        )
         plain = eqx.tree_at(attrgetter(part), plain, chosen)
         if why:
             skipped[name] = why

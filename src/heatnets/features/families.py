@@ -15,7 +15,14 @@ import numpy as np
 from heatnets._core import streams
 from heatnets._core.errors import InputError, NumericalError, choice, positive, short_repr
 from heatnets.features.designs import Design, draws
-from heatnets.features.features import Feature, KernelSource, MovedInitial, MovedSource, Pair, ReactedInitial
+from heatnets.features.features import (
+    Feature,
+    KernelSource,
+    MovedInitial,
+    MovedSource,
+    Pair,
+    ReactedInitial,
+)
 from heatnets.features.lag_transform import LagTransform, log_kernel_constant
 from heatnets.pde.canonical import CanonicalProblem
 
@@ -32,11 +39,15 @@ class Density:
     draw: Callable[[np.random.Generator, int], np.ndarray]
     pdf: Callable[[np.ndarray], np.ndarray]
 
-    def points(self, count: int, width: int, seed: int, stream: str) -> tuple[np.ndarray, np.ndarray]:
+    def points(
+        self, count: int, width: int, seed: int, stream: str
+    ) -> tuple[np.ndarray, np.ndarray]:
         """`count` points of `width` coordinates, and the logarithm of their density."""
         points = np.asarray(self.draw(streams.generator(seed, stream), count), np.float64)
         if points.shape != (count, width) or not np.all(np.isfinite(points)):
-            raise InputError(f"`Density.draw` must return finite points of shape ({count}, {width}); got shape {points.shape}.")
+            raise InputError(
+                f"`Density.draw` must return finite points of shape ({count}, {width}); got shape {points.shape}."
+            )
         pdf = np.asarray(self.pdf(points), np.float64)
         if pdf.shape != (count,) or not np.all(np.isfinite(pdf) & (pdf > 0)):
             raise InputError(
@@ -53,12 +64,19 @@ class Family(abc.ABC):
 
     @abc.abstractmethod
     def draw(
-        self, problem: CanonicalProblem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+        self,
+        problem: CanonicalProblem,
+        counts: tuple[int, int],
+        design: Design,
+        seed: int,
+        antithetic: bool = False,
     ) -> list[Feature]:
         """Blocks of features (pairs of them if antithetic), each with a leading axis: `counts[0]` from the initial condition,
         `counts[1]` from the source."""
 
-    def cautions(self, problem: CanonicalProblem, counts: tuple[int, int], enforce: str, collocation: str) -> list[str]:
+    def cautions(
+        self, problem: CanonicalProblem, counts: tuple[int, int], enforce: str, collocation: str
+    ) -> list[str]:
         """What a user of this family must be told."""
         return []
 
@@ -75,7 +93,12 @@ class ImportanceFamily(Family):
     name = "importance"
 
     def draw(
-        self, problem: CanonicalProblem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+        self,
+        problem: CanonicalProblem,
+        counts: tuple[int, int],
+        design: Design,
+        seed: int,
+        antithetic: bool = False,
     ) -> list[Feature]:
         reacts = problem.reaction_flow is not None
         part, eta = _noise(problem, design, counts[0], int(reacts), seed, "initial features")
@@ -84,11 +107,15 @@ class ImportanceFamily(Family):
         if self.fraction_density is not None:
             r, log_pdf = self.fraction_density.points(counts[1], 1, seed, "fraction density")
             if not np.all((r > 0) & (r < 1)):
-                raise InputError("`fraction_density` must draw time fractions inside (0, 1); some lie outside.")
+                raise InputError(
+                    "`fraction_density` must draw time fractions inside (0, 1); some lie outside."
+                )
             coefficient = np.exp(-log_pdf)
         ones = jnp.ones(counts[0])
         initial = (
-            ReactedInitial(jnp.asarray(eta), jnp.asarray(part[:, 0]), ones) if reacts else MovedInitial(jnp.asarray(eta), ones)
+            ReactedInitial(jnp.asarray(eta), jnp.asarray(part[:, 0]), ones)
+            if reacts
+            else MovedInitial(jnp.asarray(eta), ones)
         )
         source = MovedSource(jnp.asarray(xi), jnp.asarray(r[:, 0]), jnp.asarray(coefficient))
         return [Pair(initial), Pair(source)] if antithetic else [initial, source]
@@ -110,7 +137,10 @@ def _noise(
     whole, more = -(-count // _SHUFFLED) * _SHUFFLED, []
     for k in range(1, steps[0]):
         rng = streams.generator(seed, f"{stream}, order of step {k}")
-        order = np.concatenate([i + rng.permutation(_SHUFFLED) for i in range(0, whole, _SHUFFLED)] or [np.zeros(0, int)])
+        order = np.concatenate(
+            [i + rng.permutation(_SHUFFLED) for i in range(0, whole, _SHUFFLED)]
+            or [np.zeros(0, int)]
+        )
         more.append(draws(design, whole, 0, dim, seed, f"{stream}, step {k}")[1][order[:count]])
     return flat, walk.scale_noise(np.stack([bell, *more], axis=1))
 
@@ -136,10 +166,17 @@ class GaussianFamily(Family):
     def __post_init__(self) -> None:
         positive("half_width", self.half_width, "It is A in [-A, A]^d.")
         if positive("shortest_lag", self.shortest_lag, "It is a fraction of the horizon.") >= 1:
-            raise InputError(f"`shortest_lag` must be below 1, a fraction of the horizon; got {self.shortest_lag:g}.")
+            raise InputError(
+                f"`shortest_lag` must be below 1, a fraction of the horizon; got {self.shortest_lag:g}."
+            )
 
     def draw(
-        self, problem: CanonicalProblem, counts: tuple[int, int], design: Design, seed: int, antithetic: bool = False
+        self,
+        problem: CanonicalProblem,
+        counts: tuple[int, int],
+        design: Design,
+        seed: int,
+        antithetic: bool = False,
     ) -> list[Feature]:
         if antithetic:
             raise InputError(
@@ -147,7 +184,9 @@ class GaussianFamily(Family):
             )
         d, A, D = problem.dim, self.half_width, problem.diffusion.scalar
         if D is None:
-            raise InputError('`family="gaussian"` needs a scalar diffusion. Use family="importance".')
+            raise InputError(
+                '`family="gaussian"` needs a scalar diffusion. Use family="importance".'
+            )
         if self.initial_density is None:
             unit, _ = draws(design, counts[0], d, 0, seed, "initial features")
             y, log_pdf = A * (2 * unit - 1), np.zeros(counts[0])
@@ -163,7 +202,9 @@ class GaussianFamily(Family):
 
         if self.source_density is None:
             unit, _ = draws(design, counts[1], 1 + d, 0, seed, "source features")
-            lag = LagTransform(d, problem.horizon, self.shortest_lag * problem.horizon).at(unit[:, 0])
+            lag = LagTransform(d, problem.horizon, self.shortest_lag * problem.horizon).at(
+                unit[:, 0]
+            )
             z, log_kernel = A * (2 * unit[:, 1:] - 1), np.full(counts[1], log_kernel_constant(d, D))
         else:
             rows, log_pdf = self.source_density.points(counts[1], 1 + d, seed, "source density")
@@ -175,7 +216,9 @@ class GaussianFamily(Family):
             log_kernel = -0.5 * d * np.log(4 * np.pi * D * lag) - log_pdf
         return [initial, KernelSource(jnp.asarray(z), jnp.asarray(lag), jnp.asarray(log_kernel))]
 
-    def cautions(self, problem: CanonicalProblem, counts: tuple[int, int], enforce: str, collocation: str) -> list[str]:
+    def cautions(
+        self, problem: CanonicalProblem, counts: tuple[int, int], enforce: str, collocation: str
+    ) -> list[str]:
         said = []
         if problem.source is not None and counts[1] and enforce == "equation":
             said.append(
@@ -188,7 +231,9 @@ class GaussianFamily(Family):
                 "Gaussian kernel source features jump in t: mild rows on a grid of times leave the fit free between the lines, where it was "
                 'wrong by a factor of two in trials. Use collocation="uniform".'
             )
-        if problem.dim >= 3 and (self.initial_density is None or (counts[1] and self.source_density is None)):
+        if problem.dim >= 3 and (
+            self.initial_density is None or (counts[1] and self.source_density is None)
+        ):
             said.append(
                 f"Gaussian kernels drawn uniformly on [-{self.half_width:g}, {self.half_width:g}]^{problem.dim} hardly ever land where "
                 'the kernel is: from d = 3 the family is kept for fidelity only. Use family="importance".'
@@ -196,7 +241,9 @@ class GaussianFamily(Family):
         return said
 
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (ImportanceFamily(), GaussianFamily())}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (ImportanceFamily(), GaussianFamily())
+}
 
 
 def family(value: str | Family) -> Family:

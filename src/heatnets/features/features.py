@@ -116,7 +116,9 @@ class KernelSource(Feature):
 
     def _kernel(self, equation: Equation, x: Vector) -> tuple[Scalar, Scalar]:
         square = jnp.sum((x - self.center) ** 2)
-        return jnp.exp(self.log_coefficient - square / (4 * equation.diffusion.scalar * self.lag)), square
+        return jnp.exp(
+            self.log_coefficient - square / (4 * equation.diffusion.scalar * self.lag)
+        ), square
 
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         assert equation.source is not None
@@ -129,7 +131,9 @@ class KernelSource(Feature):
         assert equation.source is not None
         kernel, square = self._kernel(equation, x)
         before = jnp.where(self.lag <= t, t - self.lag, t)
-        force, change = equation.source.along((before, self.center), (jnp.ones_like(t), jnp.zeros_like(x)))
+        force, change = equation.source.along(
+            (before, self.center), (jnp.ones_like(t), jnp.zeros_like(x))
+        )
         D = equation.diffusion.scalar
         width = 2 * D * self.lag
         residual = change - D * force * (square / width**2 - x.size / width)
@@ -150,7 +154,9 @@ class Pair(Feature):
         def turned(sign: Scalar) -> Any:
             return of(eqx.tree_at(lambda f: f.direction, self.one, sign * self.one.direction))
 
-        return jax.tree.map(lambda both: 0.5 * (both[0] + both[1]), jax.vmap(turned)(jnp.array([1.0, -1.0])))
+        return jax.tree.map(
+            lambda both: 0.5 * (both[0] + both[1]), jax.vmap(turned)(jnp.array([1.0, -1.0]))
+        )
 
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         return self._mean(lambda f: f.value(equation, t, x))
@@ -163,7 +169,9 @@ class Pair(Feature):
         return self.one.start
 
 
-_STORED = {kind.__name__: kind for kind in (MovedInitial, ReactedInitial, MovedSource, KernelSource)}
+_STORED = {
+    kind.__name__: kind for kind in (MovedInitial, ReactedInitial, MovedSource, KernelSource)
+}
 
 
 def packed(block: Feature) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -174,7 +182,9 @@ def packed(block: Feature) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return {"feature": type(one).__name__, "pairs": isinstance(block, Pair)}, arrays
 
 
-def unpacked(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray], steps: tuple[int, ...], dim: int) -> Feature:
+def unpacked(
+    words: Mapping[str, Any], arrays: Mapping[str, np.ndarray], steps: tuple[int, ...], dim: int
+) -> Feature:
     """A block from what was stored; `steps` are those of the paths that its features follow."""
     kind = _STORED.get(words.get("feature", ""))
     names = [] if kind is None else [field.name for field in fields(kind)]
@@ -185,7 +195,9 @@ def unpacked(words: Mapping[str, Any], arrays: Mapping[str, np.ndarray], steps: 
     count = len(arrays[names[-1]])
     for name, array in arrays.items():
         long = name in ("direction", "center")
-        if array.shape != ((count, *(steps if name == "direction" else ()), dim) if long else (count,)):
+        if array.shape != (
+            (count, *(steps if name == "direction" else ()), dim) if long else (count,)
+        ):
             raise InputError(
                 f"`{name}` of the features has shape {array.shape}, which does not fit {count} features in {dim} dimensions."
             )

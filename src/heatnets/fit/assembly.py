@@ -42,7 +42,9 @@ def _drag_entry(equation: Equation, feature: Feature, t: Array, x: Array, along:
     return jax.jvp(lambda y: feature.value(equation, t, y), (x,), (along,))[1]
 
 
-def _tangent(nonlinear: SemilinearSource, t: Array, x: Array, u: Array, du: Array) -> SourceLinearization:
+def _tangent(
+    nonlinear: SemilinearSource, t: Array, x: Array, u: Array, du: Array
+) -> SourceLinearization:
     return nonlinear.tangent(t, x, u, du)
 
 
@@ -55,17 +57,31 @@ def _initial(equation: Equation, x: Array) -> Array:
 
 
 def residual_rows(
-    equation: Equation, blocks: list[Feature], points: Points, ctx: ExecutionContext, degree: int = 0, horizon: float = 1.0
+    equation: Equation,
+    blocks: list[Feature],
+    points: Points,
+    ctx: ExecutionContext,
+    degree: int = 0,
+    horizon: float = 1.0,
 ) -> Float[Array, "rows columns"]:
     """(∂_t - DΔ) (t/T)^k φ_j (t_k, x_k): the columns of k = 0 for all features, then those of k = 1, ..."""
     floats = equation.workspace(points[1].shape[1])
     if degree == 0:
-        return _finite(matrix(_residual_entry, blocks, equation, points, floats, ctx, "equation rows"), points)
-    return residual_columns(*both_rows(equation, blocks, points, ctx, "equation rows"), points[0], degree, horizon)
+        return _finite(
+            matrix(_residual_entry, blocks, equation, points, floats, ctx, "equation rows"), points
+        )
+    return residual_columns(
+        *both_rows(equation, blocks, points, ctx, "equation rows"), points[0], degree, horizon
+    )
 
 
 def both_rows(
-    equation: Equation, blocks: list[Feature], points: Points, ctx: ExecutionContext, phase: str, strip: int | None = None
+    equation: Equation,
+    blocks: list[Feature],
+    points: Points,
+    ctx: ExecutionContext,
+    phase: str,
+    strip: int | None = None,
 ) -> tuple[Array, Array]:
     """φ_j(t_k, x_k) and (∂_t - DΔ) φ_j (t_k, x_k)."""
     floats = equation.workspace(points[1].shape[1])
@@ -84,7 +100,10 @@ def value_rows(
     strip: int | None = None,
 ) -> Float[Array, "rows columns"]:
     """(t/T)^k φ_j(t_k, x_k)."""
-    values = _finite(matrix(_value_entry, blocks, equation, points, 4 * points[1].shape[1], ctx, phase, strip), points)
+    values = _finite(
+        matrix(_value_entry, blocks, equation, points, 4 * points[1].shape[1], ctx, phase, strip),
+        points,
+    )
     return value_columns(values, points[0], degree, horizon)
 
 
@@ -98,11 +117,17 @@ def drag_rows(
     strip: int | None = None,
 ) -> Array:
     """b_k·∇φ_j(t_k, x_k)."""
-    return matrix(_drag_entry, blocks, equation, (*points, along), 8 * points[1].shape[1], ctx, phase, strip)
+    return matrix(
+        _drag_entry, blocks, equation, (*points, along), 8 * points[1].shape[1], ctx, phase, strip
+    )
 
 
 def tangent(
-    nonlinear: SemilinearSource, points: Points, u: np.ndarray, du: np.ndarray, ctx: ExecutionContext
+    nonlinear: SemilinearSource,
+    points: Points,
+    u: np.ndarray,
+    du: np.ndarray,
+    ctx: ExecutionContext,
 ) -> SourceLinearization:
     """A source and its derivatives at points, for values and slopes of u there."""
     return evaluate(_tangent, nonlinear, (*points, u, du), 8 * points[1].shape[1], ctx)
@@ -125,11 +150,15 @@ def value_columns(values: Any, t: np.ndarray, degree: int, horizon: float) -> An
     return _numpy(values).concatenate([values * p[:, k, None] for k in range(degree + 1)], axis=1)
 
 
-def residual_columns(values: Any, residuals: Any, t: np.ndarray, degree: int, horizon: float) -> Any:
+def residual_columns(
+    values: Any, residuals: Any, t: np.ndarray, degree: int, horizon: float
+) -> Any:
     """(∂_t - DΔ)(t^k φ) = t^k (∂_t - DΔ) φ + k t^{k-1} φ, in units of T: more columns from the same evaluations."""
     p, dp = powers(t / horizon, degree)
     dp = dp / horizon
-    return _numpy(values).concatenate([residuals * p[:, k, None] + values * dp[:, k, None] for k in range(degree + 1)], axis=1)
+    return _numpy(values).concatenate(
+        [residuals * p[:, k, None] + values * dp[:, k, None] for k in range(degree + 1)], axis=1
+    )
 
 
 def forcing(equation: Equation, points: Points, ctx: ExecutionContext) -> np.ndarray:

@@ -30,7 +30,9 @@ def uniform(
     return region.at(fraction, horizon, region.sample(rng, count, dim))
 
 
-def judged(region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def judged(
+    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """Where an answer is judged: as `uniform`, but at the end of the time interval where the region is a single point."""
     fraction, x = 1 - rng.random(count), region.sample(rng, count, dim)
     return region.at(np.ones(count) if region.single else fraction, horizon, x)
@@ -73,7 +75,13 @@ def _shape(count: int, dim: int) -> tuple[int, int]:
 
 
 def paths(
-    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator, walk: PathSimulator, last: bool = False
+    region: Region,
+    horizon: float,
+    count: int,
+    dim: int,
+    rng: np.random.Generator,
+    walk: PathSimulator,
+    last: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The region and the paths that lead from it: where the error of an answer in the region comes from.
 
@@ -87,7 +95,13 @@ def paths(
     shrink = np.where(rng.random(count) < 0.5, rng.random(count), 1.0)
     x = region.centre + shrink[:, None] * (x - region.centre)
     t, x = region.at(
-        np.where(rng.random(count) < ((1.0 if last else 0.5) if region.single else 0.125), 1.0, 1 - rng.random(count)), horizon, x
+        np.where(
+            rng.random(count) < ((1.0 if last else 0.5) if region.single else 0.125),
+            1.0,
+            1 - rng.random(count),
+        ),
+        horizon,
+        x,
     )
     stays = rng.random(count) < (0.0 if region.single else 0.5)
     r = np.where(stays, 1.0, time_fractions(rng, count)[0])

@@ -49,7 +49,9 @@ class Table:
     forcing: np.ndarray = field(init=False)
     initial: np.ndarray = field(init=False)  # u0 at the points
     reaction: Any = field(init=False, default=0.0)  # of the tangent, where the source depends on u
-    drag: Any = field(init=False, default=None)  # the tangent's drift times the slope of each feature
+    drag: Any = field(
+        init=False, default=None
+    )  # the tangent's drift times the slope of each feature
     fit: Any = field(init=False, default=0.0)  # whose tangent it is, at the points
     slope: Any = field(init=False, default=0.0)
 
@@ -58,13 +60,24 @@ class Table:
         self.forcing = np.asarray(forcing(self.data, self.points, self.ctx))
         self.initial = initial_values(self.data, self.points[1], self.ctx)
 
-    def system(self, columns: np.ndarray, degree: int, rows: slice = slice(None)) -> tuple[Any, Any]:
+    def system(
+        self, columns: np.ndarray, degree: int, rows: slice = slice(None)
+    ) -> tuple[Any, Any]:
         """The equation's rows for some columns, and their right-hand side; of the tangent where the source depends on u."""
-        values, residuals, t = self.values[rows, columns], self.residuals[rows, columns], self.points[0][rows]
+        values, residuals, t = (
+            self.values[rows, columns],
+            self.residuals[rows, columns],
+            self.points[0][rows],
+        )
         if self.problem.nonlinear is not None:
-            residuals = residuals - np.broadcast_to(self.reaction, self.points[0].shape)[rows, None] * values
+            residuals = (
+                residuals
+                - np.broadcast_to(self.reaction, self.points[0].shape)[rows, None] * values
+            )
             residuals = residuals if self.drag is None else residuals - self.drag[rows, columns]
-        return residual_columns(values, residuals, t, degree, self.problem.horizon), self.forcing[rows]
+        return residual_columns(values, residuals, t, degree, self.problem.horizon), self.forcing[
+            rows
+        ]
 
     def fitted(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> np.ndarray:
         """A fit of some columns at the points."""
@@ -78,23 +91,43 @@ class Table:
         assert nonlinear is not None
         t, x = self.points
         count = len(weights) // (degree + 1)
-        u, du = value_columns(self.values[:, :count], t, degree, horizon) @ weights, np.zeros_like(x)
+        u, du = (
+            value_columns(self.values[:, :count], t, degree, horizon) @ weights,
+            np.zeros_like(x),
+        )
         if nonlinear.slopes:
-            scaled = (weights.reshape(degree + 1, count) / horizon ** np.arange(degree + 1)[:, None]).T
+            scaled = (
+                weights.reshape(degree + 1, count) / horizon ** np.arange(degree + 1)[:, None]
+            ).T
             first = 0
             for block in self.blocks:
                 size = len(block.start)
                 if first < count and size:
                     own = [(block, jnp.asarray(scaled[first : first + size]))]
-                    du = du + contract(gradients, own, self.data, self.points, 8 * x.shape[1], self.ctx, "tangent")
+                    du = du + contract(
+                        gradients, own, self.data, self.points, 8 * x.shape[1], self.ctx, "tangent"
+                    )
                 first += size
         self.fit, self.slope, there = u, du, tangent(nonlinear, self.points, u, du, self.ctx)
         if picard:
             self.reaction, self.forcing, self.drag = 0.0, there.force, None
             return u
-        self.reaction, self.forcing = there.d_u, there.force - there.d_u * u - np.sum(there.d_grad * du, axis=1)
+        self.reaction, self.forcing = (
+            there.d_u,
+            there.force - there.d_u * u - np.sum(there.d_grad * du, axis=1),
+        )
         if nonlinear.slopes:
-            self.drag = np.asarray(drag_rows(self.data, self.blocks, self.points, there.d_grad, self.ctx, "tangent", self.strip))
+            self.drag = np.asarray(
+                drag_rows(
+                    self.data,
+                    self.blocks,
+                    self.points,
+                    there.d_grad,
+                    self.ctx,
+                    "tangent",
+                    self.strip,
+                )
+            )
         return u
 
     @quietly
@@ -117,7 +150,9 @@ class Table:
         here = tangent(nonlinear, self.points, self.fit, self.slope, self.ctx)
         narrow = float(np.min(self.problem.diffusion.deviations))
         for k in (-1, 1):
-            there = tangent(nonlinear, self.points, self.fit + k * size, (1 + k * error) * self.slope, self.ctx)
+            there = tangent(
+                nonlinear, self.points, self.fit + k * size, (1 + k * error) * self.slope, self.ctx
+            )
             d_grad = np.linalg.norm(there.d_grad - here.d_grad, axis=1)
             found.append(T * np.abs(there.d_u - here.d_u) + np.sqrt(T) / narrow * d_grad)
         return float(np.quantile(np.stack(found), 0.95))
@@ -130,17 +165,31 @@ class Table:
         return rms(left) if np.all(np.isfinite(left)) else np.inf
 
     def _entries(self, blocks: list[Feature], points: Points, phase: str) -> tuple[Any, ...]:
-        return tuple(np.asarray(e) for e in both_rows(self.data, blocks, points, self.ctx, phase, self.strip))
+        return tuple(
+            np.asarray(e) for e in both_rows(self.data, blocks, points, self.ctx, phase, self.strip)
+        )
 
     def add_features(self, blocks: list[Feature], phase: str) -> None:
         new = self._entries(blocks, self.points, phase)
         old = (self.values, self.residuals)
-        self.values, self.residuals = (np.concatenate(p, axis=1) for p in zip(old, new, strict=True))
+        self.values, self.residuals = (
+            np.concatenate(p, axis=1) for p in zip(old, new, strict=True)
+        )
         self.blocks = self.blocks + blocks
 
     def add_points(self, points: Points, phase: str) -> None:
-        new = (*self._entries(self.blocks, points, phase), np.asarray(forcing(self.data, points, self.ctx)))
+        new = (
+            *self._entries(self.blocks, points, phase),
+            np.asarray(forcing(self.data, points, self.ctx)),
+        )
         old = (self.values, self.residuals, self.forcing)
-        self.values, self.residuals, self.forcing = (np.concatenate(p) for p in zip(old, new, strict=True))
-        self.initial = np.concatenate([self.initial, initial_values(self.data, points[1], self.ctx)])
-        self.points = (np.concatenate([self.points[0], points[0]]), np.concatenate([self.points[1], points[1]]))
+        self.values, self.residuals, self.forcing = (
+            np.concatenate(p) for p in zip(old, new, strict=True)
+        )
+        self.initial = np.concatenate(
+            [self.initial, initial_values(self.data, points[1], self.ctx)]
+        )
+        self.points = (
+            np.concatenate([self.points[0], points[0]]),
+            np.concatenate([self.points[1], points[1]]),
+        )

@@ -46,7 +46,9 @@ class Fit(NamedTuple):
 def _anywhere(function: Callable[..., Any]) -> Callable[..., Any]:
     """function(xp, A, ...) with xp = numpy for NumPy arrays, where LAPACK runs without compiling, or compiled with jax.numpy."""
     compiled = jax.jit(partial(function, jnp))
-    return lambda A, *rest: function(np, A, *rest) if isinstance(A, np.ndarray) else compiled(A, *rest)
+    return lambda A, *rest: (
+        function(np, A, *rest) if isinstance(A, np.ndarray) else compiled(A, *rest)
+    )
 
 
 def solve(
@@ -63,12 +65,16 @@ def solve(
             fit = SOLVERS[solver](A, b, rcond, ridge)
         else:
             turned, rhs, first, mirror = _turn(A, b, condition)
-            empty = Fit(jnp.zeros(0), 0, 1.0, rcond or 0.0, solver, [])  # one feature: the condition says it all
+            empty = Fit(
+                jnp.zeros(0), 0, 1.0, rcond or 0.0, solver, []
+            )  # one feature: the condition says it all
             fit = SOLVERS[solver](turned, rhs, rcond, ridge) if turned.shape[1] else empty
             fit = fit._replace(weights=_turn_back(mirror, fit.weights, first))
         jax.block_until_ready(fit.weights)
     if not np.all(np.isfinite(fit.weights)):
-        raise NumericalError(f'the least-squares solve ({fit.solver}) gave weights that are not finite; try solver="svd".')
+        raise NumericalError(
+            f'the least-squares solve ({fit.solver}) gave weights that are not finite; try solver="svd".'
+        )
     fit.notes.extend(_under_determined(A.shape[0], A.shape[1], fit.solver, ridge))
     return fit
 
@@ -109,7 +115,9 @@ def _seconds(sample: np.ndarray) -> float:
 @_anywhere
 def _turn(xp: Any, A: Array, b: Array, condition: Array) -> tuple[Array, Array, Array, Array]:
     """A Householder reflection I - 2vvᵀ takes c to ∓|c| e_1: the first new unknown is then known, the others are free."""
-    largest = xp.max(xp.abs(condition))  # kernels' c_j may be tiny: their squares must not underflow
+    largest = xp.max(
+        xp.abs(condition)
+    )  # kernels' c_j may be tiny: their squares must not underflow
     c = condition / largest
     sign, size = xp.where(c[0] < 0, -1.0, 1.0), xp.linalg.norm(c)
     v = c / size + sign * (xp.arange(len(c)) == 0)
@@ -124,7 +132,9 @@ def _turn_back(xp: Any, v: Array, weights: Array, first: Array) -> Array:
     return y - 2 * v * (v @ y)
 
 
-def near(A: np.ndarray, b: np.ndarray, prior: np.ndarray, condition: np.ndarray | None) -> tuple[np.ndarray, float, float]:
+def near(
+    A: np.ndarray, b: np.ndarray, prior: np.ndarray, condition: np.ndarray | None
+) -> tuple[np.ndarray, float, float]:
     """min |A w - b|² + λ |w - prior|² for noisy b, with condition·w kept; λ by generalised cross-validation.
 
     Returns the weights, λ in units of max b², and the degrees of freedom spent. λ = ∞, the prior itself, is among the candidates.
@@ -157,7 +167,9 @@ def near(A: np.ndarray, b: np.ndarray, prior: np.ndarray, condition: np.ndarray 
 def _svd(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
     scaled, scale, keep = _scale(A)
     fit = _pinv(scaled, b, rcond, ridge)
-    return fit._replace(weights=fit.weights * scale, solver="svd", notes=fit.notes + _left_out(keep))
+    return fit._replace(
+        weights=fit.weights * scale, solver="svd", notes=fit.notes + _left_out(keep)
+    )
 
 
 def _left_out(keep: Array) -> list[str]:
@@ -218,7 +230,9 @@ def _qr(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
     return _svd(A, b, rcond, ridge) if fit is None else fit
 
 
-_BLOCK = 128  # columns per block of the triangular update: faster than 16, 32 and 64 at 1500 columns
+_BLOCK = (
+    128  # columns per block of the triangular update: faster than 16, 32 and 64 at 1500 columns
+)
 
 
 @_anywhere
@@ -226,7 +240,9 @@ def _triangle(xp: Any, A: Array, b: Array) -> tuple[Array, Array]:
     """R, square, and Qᵀb of A = QR, Q never formed."""
     n = A.shape[1]
     if xp is np:
-        R = scipy.linalg.qr(np.column_stack([A, b]), mode="r", overwrite_a=True, check_finite=False)[0][:n]
+        R = scipy.linalg.qr(
+            np.column_stack([A, b]), mode="r", overwrite_a=True, check_finite=False
+        )[0][:n]
     else:
         R = xp.linalg.qr(xp.concatenate([A, b[:, None]], axis=1), mode="r")[:n]
     if len(R) < n:  # fewer rows than columns
@@ -240,8 +256,12 @@ def _damp(xp: Any, R: Array, right: Array, damping: float) -> tuple[Array, Array
     n = len(right)
     if xp is np:
         below = np.diag(np.full(n, float(damping)))
-        factor, reflectors, blocks, _ = scipy.linalg.lapack.dtpqrt(n, min(_BLOCK, n), R, below, overwrite_b=True)
-        top, _, _ = scipy.linalg.lapack.dtpmqrt(n, reflectors, blocks, right[:, None], np.zeros((n, 1)), trans="T")
+        factor, reflectors, blocks, _ = scipy.linalg.lapack.dtpqrt(
+            n, min(_BLOCK, n), R, below, overwrite_b=True
+        )
+        top, _, _ = scipy.linalg.lapack.dtpmqrt(
+            n, reflectors, blocks, right[:, None], np.zeros((n, 1)), trans="T"
+        )
         return np.triu(factor), top[:, 0]
     tall = xp.concatenate([xp.concatenate([R, right[:, None]], axis=1), xp.eye(n, n + 1) * damping])
     factor = xp.linalg.qr(tall, mode="r")
@@ -264,7 +284,9 @@ def _pinv(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
     weights, singular = _truncated(A, b, cut, ridge)
     s = np.asarray(singular)
     if not np.all(np.isfinite(s)):
-        raise NumericalError('the singular value decomposition did not converge; try solver="cholesky" with a small ridge.')
+        raise NumericalError(
+            'the singular value decomposition did not converge; try solver="cholesky" with a small ridge.'
+        )
     rank = int(np.sum(s > cut * s[0]))
     return Fit(weights, rank, float(s[0] / s[rank - 1]) if rank else 1.0, cut, "pinv", [])
 
@@ -285,7 +307,9 @@ def _cholesky(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
     weights, *numbers, finite = _normal_equations(A, b, ridge)
     if bool(finite):
         largest, smallest, freedom = map(float, numbers)
-        cut = np.sqrt(max(ridge / largest, EPS)) if largest > 0 else 0.0  # squared, σ below √eps of the largest is rounding
+        cut = (
+            np.sqrt(max(ridge / largest, EPS)) if largest > 0 else 0.0
+        )  # squared, σ below √eps of the largest is rounding
         spread = np.sqrt(largest / smallest) if smallest > 0 else np.inf
         fit = Fit(weights, round(freedom), float(spread), float(cut), "cholesky", [])
         if ridge == 0 and spread > 1e6:
@@ -314,7 +338,9 @@ def _normal_equations(A: Array, b: Array, ridge: float) -> tuple[Array, ...]:
     weights = A.T @ inverse(b) if wide else inverse(A.T @ b)
     largest, smallest = _power(lambda v: gram @ v, size), 1 / _power(inverse, size)
     # tr G(G + λI)⁻¹ = size - λ |L⁻¹|².
-    freedom = size - ridge * jnp.sum(jax.scipy.linalg.solve_triangular(factor, jnp.eye(size), lower=True) ** 2)
+    freedom = size - ridge * jnp.sum(
+        jax.scipy.linalg.solve_triangular(factor, jnp.eye(size), lower=True) ** 2
+    )
     return weights, largest, smallest, freedom, jnp.all(jnp.isfinite(factor))
 
 

@@ -19,14 +19,18 @@ def values(equation: Equation, features: Feature, weights: Array, t: Array, x: A
     return (weights @ p) @ jax.vmap(lambda f: f.value(equation, t, x))(features)
 
 
-def sized_values(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> tuple[Array, Array]:
+def sized_values(
+    equation: Equation, features: Feature, weights: Array, t: Array, x: Array
+) -> tuple[Array, Array]:
     """Σ w_j φ_j and Σ |w_j φ_j|."""
     p, _ = powers(t, weights.shape[1] - 1)
     terms = (weights @ p) * jax.vmap(lambda f: f.value(equation, t, x))(features)
     return jnp.sum(terms), jnp.sum(jnp.abs(terms))
 
 
-def sized_residuals(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> tuple[Array, Array]:
+def sized_residuals(
+    equation: Equation, features: Feature, weights: Array, t: Array, x: Array
+) -> tuple[Array, Array]:
     """(∂_t - DΔ) Σ w_j φ_j, and the sum of its terms' sizes."""
     p, dp = powers(t, weights.shape[1] - 1)
     values, residuals = jax.vmap(lambda f: f.both(equation, t, x))(features)
@@ -34,7 +38,9 @@ def sized_residuals(equation: Equation, features: Feature, weights: Array, t: Ar
     return jnp.sum(first + second), jnp.sum(jnp.abs(first) + jnp.abs(second))
 
 
-def residual_gradients(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
+def residual_gradients(
+    equation: Equation, features: Feature, weights: Array, t: Array, x: Array
+) -> Array:
     return gradient(lambda y: residuals(equation, features, weights, t, y), x)
 
 
@@ -60,11 +66,15 @@ def _bent(f: Callable[[Array], Array], x: Array, w: Array, c: Array) -> Array:
     return jax.jvp(lambda e: jax.jvp(along, (e,), (one,))[1], (zero,), (one,))[1]
 
 
-def bent_values(equation: Equation, features: Feature, weights: Array, t: Array, x: Array, w: Array, c: Array) -> Array:
+def bent_values(
+    equation: Equation, features: Feature, weights: Array, t: Array, x: Array, w: Array, c: Array
+) -> Array:
     return _bent(lambda y: values(equation, features, weights, t, y), x, w, c)
 
 
-def bent_residuals(equation: Equation, features: Feature, weights: Array, t: Array, x: Array, w: Array, c: Array) -> Array:
+def bent_residuals(
+    equation: Equation, features: Feature, weights: Array, t: Array, x: Array, w: Array, c: Array
+) -> Array:
     return _bent(lambda y: residuals(equation, features, weights, t, y), x, w, c)
 
 

@@ -57,11 +57,15 @@ def settle(
             break
         if len(changes) > 3 and changes[-1] > 2 * max(changes[0], 0.1):
             raise NumericalError(
-                _DIVERGED.format(f"its changes grow ({', '.join(f'{c:.2g}' for c in changes[-3:])} of the fit's size)")
+                _DIVERGED.format(
+                    f"its changes grow ({', '.join(f'{c:.2g}' for c in changes[-3:])} of the fit's size)"
+                )
             )
     if changes[-1] > _UNSETTLED:
         raise NumericalError(
-            _DIVERGED.format(f"the last of {len(changes)} steps still changed the fit by {changes[-1]:.2g} of its size")
+            _DIVERGED.format(
+                f"the last of {len(changes)} steps still changed the fit by {changes[-1]:.2g} of its size"
+            )
         )
     for other in others:
         other.linearise(last, degree)

@@ -54,14 +54,20 @@ class Formula:
     11.0
     """
 
-    def __init__(self, text: Any, arguments: tuple[str, ...], constants: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, text: Any, arguments: tuple[str, ...], constants: Mapping[str, Any] | None = None
+    ) -> None:
         self.text, self.arguments, self.constants = text, arguments, dict(constants or {})
         self.steps = parse(text, (*arguments, *self.constants))
 
     @property
     def names(self) -> set[str]:
         """The names that occur in it."""
-        return {step.value if step.kind == "name" else step.value[0] for step in self.steps if step.kind in ("name", "index")}
+        return {
+            step.value if step.kind == "name" else step.value[0]
+            for step in self.steps
+            if step.kind in ("name", "index")
+        }
 
     def __call__(self, *values: Any) -> Any:
         import jax.numpy as jnp
@@ -109,7 +115,11 @@ class _Parser:
         self.expression(0)
         kind, value, position = self.tokens[self.at]
         if kind != "end":
-            what = "is one too many" if value in (")", "]") else "is not expected here: an operator is missing before it"
+            what = (
+                "is one too many"
+                if value in (")", "]")
+                else "is not expected here: an operator is missing before it"
+            )
             raise FormulaError(f"{value!r} {what}", self.text, position)
         return tuple(self.steps)
 
@@ -117,7 +127,9 @@ class _Parser:
         self.depth += 1
         if self.depth > DEEPEST:
             raise FormulaError(
-                f"too deep: at most {DEEPEST} parentheses and signs inside each other", self.text, self.tokens[self.at][2]
+                f"too deep: at most {DEEPEST} parentheses and signs inside each other",
+                self.text,
+                self.tokens[self.at][2],
             )
         left, compared = self.operand(), False
         while True:
@@ -127,7 +139,9 @@ class _Parser:
             if strength <= binding:
                 break
             if compared and value in _COMPARISONS:
-                raise FormulaError("comparisons do not chain: write (a < b) * (b < c)", self.text, position)
+                raise FormulaError(
+                    "comparisons do not chain: write (a < b) * (b < c)", self.text, position
+                )
             compared = value in _COMPARISONS
             self.at += 1
             right = self.expression(strength - 1 if value == "^" else strength)  # a^b^c is a^(b^c)
@@ -135,10 +149,14 @@ class _Parser:
         self.depth -= 1
         return left
 
-    def operation(self, operator: str, left: float | None, right: float | None, position: int) -> float | None:
+    def operation(
+        self, operator: str, left: float | None, right: float | None, position: int
+    ) -> float | None:
         if operator == "^" and right is not None:
             if not abs(right) <= LARGEST_EXPONENT:
-                raise FormulaError(f"exponents must be at most {LARGEST_EXPONENT:g} in size", self.text, position)
+                raise FormulaError(
+                    f"exponents must be at most {LARGEST_EXPONENT:g} in size", self.text, position
+                )
             self.steps.pop()  # the exponent: constants are folded, so that it is one step
             self.steps.append(Instruction("power", int(right) if right.is_integer() else right, 1))
         else:
@@ -198,7 +216,9 @@ class _Parser:
                 else suggest(name, (*self.known, *CONSTANTS, *FUNCTIONS))
             )
             raise FormulaError(
-                f"unknown name {name[:40]!r}; {_SOURCE_ALONE if name in ('u', 'du') else hint}", self.text, position
+                f"unknown name {name[:40]!r}; {_SOURCE_ALONE if name in ('u', 'du') else hint}",
+                self.text,
+                position,
             )
         elif following == ("op", "["):
             self.at += 1
@@ -230,7 +250,11 @@ class _Parser:
         fewest, most = FUNCTIONS[name]
         if not fewest <= count <= most:
             wanted = f"{fewest}" if fewest == most else f"{fewest} or {most}"
-            raise FormulaError(f"{name} takes {wanted} argument{'' if wanted == '1' else 's'}, not {count}", self.text, position)
+            raise FormulaError(
+                f"{name} takes {wanted} argument{'' if wanted == '1' else 's'}, not {count}",
+                self.text,
+                position,
+            )
         self.steps.append(Instruction("call", name, count))
 
     def expect(self, wanted: str) -> None:
@@ -291,7 +315,9 @@ def _evaluate(steps: tuple[Instruction, ...], names: Mapping[str, Any]) -> Any:
         elif kind == "power":
             stack.append(given[0] ** value)
         elif kind in _COMPARISONS:
-            stack.append(1.0 * _ARITHMETIC[kind](*given))  # 1 or 0, so that conditions can be added and multiplied
+            stack.append(
+                1.0 * _ARITHMETIC[kind](*given)
+            )  # 1 or 0, so that conditions can be added and multiplied
         else:
             stack.append(_ARITHMETIC[kind](*given))
     return stack[0]
@@ -302,7 +328,9 @@ def _component(vector: Any, name: str, index: int) -> Any:
     if not shape:
         raise InputError(f"{name} is one number: write {name}, not {name}[{index}].")
     if index >= shape[0]:
-        raise InputError(f"{name}[{index}] is past the end: {name} has {shape[0]} components, 0 to {shape[0] - 1}.")
+        raise InputError(
+            f"{name}[{index}] is past the end: {name} has {shape[0]} components, 0 to {shape[0] - 1}."
+        )
     return vector[index]
 
 

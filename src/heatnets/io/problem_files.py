@@ -57,8 +57,17 @@ _KEYS = (
     "certify",
 )
 _CERTIFY = ("t", "x", "samples", "confidence", "halfwidth", "seed")
-_LEFT_OUT = ("problem", "progress", "device", "checkpoint")  # of the keywords of hn.solve: not for a file
-_DEFAULTS = {name: p.default for name, p in inspect.signature(solve).parameters.items() if name not in _LEFT_OUT}
+_LEFT_OUT = (
+    "problem",
+    "progress",
+    "device",
+    "checkpoint",
+)  # of the keywords of hn.solve: not for a file
+_DEFAULTS = {
+    name: p.default
+    for name, p in inspect.signature(solve).parameters.items()
+    if name not in _LEFT_OUT
+}
 OPTIONS = list(_DEFAULTS)
 
 
@@ -97,7 +106,9 @@ def read(path: str | Path) -> ProblemFile:
         with open(file, "rb") as stream:
             raw = stream.read(LARGEST + 1)
     except FileNotFoundError:
-        raise InputError(f"there is no file {file}. `heatnets new NAME` writes one to begin with.") from None
+        raise InputError(
+            f"there is no file {file}. `heatnets new NAME` writes one to begin with."
+        ) from None
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror or error}.") from None
     try:
@@ -112,11 +123,17 @@ def read(path: str | Path) -> ProblemFile:
 def from_toml(text: str, name: str = "the problem") -> ProblemFile:
     """The problem that a TOML text states; all that is wrong with it in one `InputError`."""
     if len(text) > LARGEST:
-        raise InputError(f"{name} has more than {LARGEST} bytes. State large data in a Python file.")
+        raise InputError(
+            f"{name} has more than {LARGEST} bytes. State large data in a Python file."
+        )
     try:
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        hint = " Formulas are texts: write them in quotes." if isinstance(error, tomllib.TOMLDecodeError) else ""
+        hint = (
+            " Formulas are texts: write them in quotes."
+            if isinstance(error, tomllib.TOMLDecodeError)
+            else ""
+        )
         raise InputError(f"{name} is not a TOML file: {str(error) or 'too deep'}.{hint}") from None
     wrong = ErrorCollector(name, text)
     wrong.known("", content, _KEYS)
@@ -143,18 +160,28 @@ def _equation(content: Mapping[str, Any]) -> str:
     terms += ["c u"] if "reaction" in content else []
     terms += ["F"] if "source" in content else []
     right = " + ".join(terms)
-    return f"u_t + {right} = 0, u(T, x) given" if "terminal" in content else f"u_t = {right}, u(0, x) given"
+    return (
+        f"u_t + {right} = 0, u(T, x) given"
+        if "terminal" in content
+        else f"u_t = {right}, u(0, x) given"
+    )
 
 
 def _shown(value: Any) -> str:
-    return ", ".join(f"{k} = {_shown(v)}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+    return (
+        ", ".join(f"{k} = {_shown(v)}" for k, v in value.items())
+        if isinstance(value, dict)
+        else str(value)
+    )
 
 
 def _table(content: Mapping[str, Any], key: str, wrong: ErrorCollector) -> dict[str, Any]:
     found = content.get(key, {})
     if isinstance(found, dict):
         return found
-    wrong.add(key, f"`{key}` must be a table: [{key}], and its entries below; got {short_repr(found)}.")
+    wrong.add(
+        key, f"`{key}` must be a table: [{key}], and its entries below; got {short_repr(found)}."
+    )
     return {}
 
 
@@ -162,11 +189,18 @@ def _named(content: Mapping[str, Any], wrong: ErrorCollector) -> Problem | None:
     """One of the package's own problems."""
     for key in (*_DATA, "diffusion", "drift", "reaction", "form", "steps", "region", "process"):
         if key in content:
-            wrong.add(key, f"`{key}` and `problem` exclude each other: a named problem has its own.")
-    given = {**{k: content[k] for k in ("dim", "horizon") if k in content}, **_table(content, "parameters", wrong)}
+            wrong.add(
+                key, f"`{key}` and `problem` exclude each other: a named problem has its own."
+            )
+    given = {
+        **{k: content[k] for k in ("dim", "horizon") if k in content},
+        **_table(content, "parameters", wrong),
+    }
     name = content["problem"]
     if name not in problems.names():
-        wrong.add("problem", f"unknown problem {short_repr(name)}; {suggest(str(name), problems.names())}")
+        wrong.add(
+            "problem", f"unknown problem {short_repr(name)}; {suggest(str(name), problems.names())}"
+        )
         return None
     return wrong.about("problem", lambda: problems.get(name, **given))
 
@@ -175,7 +209,9 @@ def _stated(content: Mapping[str, Any], wrong: ErrorCollector) -> Problem | None
     """A problem of the user's own."""
     before = len(wrong.found)
     dim = wrong.about("dim", lambda: _dimension(content))
-    horizon = wrong.about("horizon", lambda: positive("horizon", content.get("horizon"), "It is the final time T."))
+    horizon = wrong.about(
+        "horizon", lambda: positive("horizon", content.get("horizon"), "It is the final time T.")
+    )
     reader = Reader(dim or 1, horizon or 1.0, wrong)
     for name, value in _table(content, "parameters", wrong).items():
         reader.parameter(name, value)
@@ -186,7 +222,10 @@ def _stated(content: Mapping[str, Any], wrong: ErrorCollector) -> Problem | None
             data[key] = reader.function(key, content[key], arguments)
     if ("initial" in content) == ("terminal" in content):
         came = "both" if "initial" in content else "neither"
-        wrong.add("initial", f"a problem needs `initial` (u at t = 0) or `terminal` (u at t = horizon); got {came}.")
+        wrong.add(
+            "initial",
+            f"a problem needs `initial` (u at t = 0) or `terminal` (u at t = horizon); got {came}.",
+        )
     for key in ("diffusion", "drift", "reaction"):
         if key in content:
             data[key] = reader.coefficient(key, content[key])
@@ -207,7 +246,9 @@ def _dimension(content: Mapping[str, Any]) -> int:
     return dim
 
 
-def _options(table: Mapping[str, Any], problem: Problem | None, wrong: ErrorCollector) -> dict[str, Any]:
+def _options(
+    table: Mapping[str, Any], problem: Problem | None, wrong: ErrorCollector
+) -> dict[str, Any]:
     """Keywords of hn.solve."""
     wrong.known("solve", table, OPTIONS)
     before = len(wrong.found)
@@ -236,18 +277,27 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 def size_in_bytes(text: str) -> int:
     """Bytes from "4 GiB", "500M" or "1e9"."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,2})?)\s*([kmgt]?)i?b?\s*", text.lower())
+    match = re.fullmatch(
+        r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,2})?)\s*([kmgt]?)i?b?\s*", text.lower()
+    )
     if match is None:
-        raise InputError(f"`memory` must be a number of bytes, or a text like 4GiB or 500M; got {short_repr(text)}.")
+        raise InputError(
+            f"`memory` must be a number of bytes, or a text like 4GiB or 500M; got {short_repr(text)}."
+        )
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _points(content: Mapping[str, Any], problem: Problem | None, wrong: ErrorCollector) -> list[CertifyRequest]:
+def _points(
+    content: Mapping[str, Any], problem: Problem | None, wrong: ErrorCollector
+) -> list[CertifyRequest]:
     """The points of [[certify]] tables."""
     tables = content.get("certify", [])
     tables = [tables] if isinstance(tables, dict) else tables
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-        wrong.add("certify", f"`certify` must be tables: [[certify]], and t and x below; got {short_repr(tables)}.")
+        wrong.add(
+            "certify",
+            f"`certify` must be tables: [[certify]], and t and x below; got {short_repr(tables)}.",
+        )
         return []
     found = []
     for table in tables:
@@ -256,10 +306,19 @@ def _points(content: Mapping[str, Any], problem: Problem | None, wrong: ErrorCol
             continue
         reader = Reader(problem.dim, problem.horizon, wrong)
         x = wrong.about("x", partial(reader.place, table.get("x", 0.0)))
-        t = wrong.about("t", partial(reader.constant, table.get("t", 0.0 if problem.is_terminal else problem.horizon)))
+        t = wrong.about(
+            "t",
+            partial(
+                reader.constant, table.get("t", 0.0 if problem.is_terminal else problem.horizon)
+            ),
+        )
         options = {k: v for k, v in table.items() if k in _CERTIFY and k not in ("t", "x")}
         wrong.about("certify", partial(check_asked, **options))
-        if x is not None and t is not None and wrong.about("certify", partial(_one_point, problem, t, x)) is not None:
+        if (
+            x is not None
+            and t is not None
+            and wrong.about("certify", partial(_one_point, problem, t, x)) is not None
+        ):
             found.append(CertifyRequest(float(t), x, options))
     return found
 
@@ -273,32 +332,52 @@ def _one_point(problem: Problem, t: Any, x: np.ndarray) -> Any:
 def _python(file: Path) -> ProblemFile:
     """A Python file that defines `problem`, and may define `options` (keywords of hn.solve) and `points`, pairs (t, x)."""
     if not file.is_file():
-        raise InputError(f"there is no file {file}. `heatnets new NAME.py` writes one to begin with.")
+        raise InputError(
+            f"there is no file {file}. `heatnets new NAME.py` writes one to begin with."
+        )
     sys.path.insert(0, str(file.parent))
     try:
         found = runpy.run_path(str(file), run_name="heatnets_problem")
     except HeatnetsError as error:
-        plain = type(error) if type(error) in (NotFiniteError, NumericalError, ResourceError, FileError) else InputError
+        plain = (
+            type(error)
+            if type(error) in (NotFiniteError, NumericalError, ResourceError, FileError)
+            else InputError
+        )
         raise plain(f"{_line(file, error)}: {error}") from error
     except (Exception, SystemExit) as error:
         raise InputError(f"{_line(file, error)}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(file.parent))
-    problem, options, points = found.get("problem"), found.get("options", {}), found.get("points", [])
+    problem, options, points = (
+        found.get("problem"),
+        found.get("options", {}),
+        found.get("points", []),
+    )
     if not isinstance(problem, Problem):
-        raise InputError(f"{file} must define `problem`, a hn.Problem; it defines {short_repr(problem)}.")
+        raise InputError(
+            f"{file} must define `problem`, a hn.Problem; it defines {short_repr(problem)}."
+        )
     if not isinstance(options, dict) or (unknown := [k for k in options if k not in OPTIONS]):
         what = f"; {suggest(str(unknown[0]), OPTIONS)}" if isinstance(options, dict) else ""
-        raise InputError(f"{file}: `options` must be a dict of keywords of hn.solve; got {short_repr(options)}{what}")
+        raise InputError(
+            f"{file}: `options` must be a dict of keywords of hn.solve; got {short_repr(options)}{what}"
+        )
     wanted = []
     for point in points:
         try:
             t, x = point
         except (TypeError, ValueError):
-            raise InputError(f"{file}: `points` must be pairs (t, x); got {short_repr(point)}.") from None
-        times, places, single = problem.points(t, np.broadcast_to(x, (problem.dim,)) if np.ndim(x) == 0 else x)
+            raise InputError(
+                f"{file}: `points` must be pairs (t, x); got {short_repr(point)}."
+            ) from None
+        times, places, single = problem.points(
+            t, np.broadcast_to(x, (problem.dim,)) if np.ndim(x) == 0 else x
+        )
         if not single:
-            raise InputError(f"{file}: each of `points` is one time and one point; got {len(times)}. List them one by one.")
+            raise InputError(
+                f"{file}: each of `points` is one time and one point; got {len(times)}. List them one by one."
+            )
         wanted.append(CertifyRequest(float(times[0]), places[0].copy(), {}))
     return ProblemFile(problem, dict(options), wanted, [("problem", f"{file.name}: {problem!r}")])
 
@@ -307,5 +386,9 @@ def _line(file: Path, error: BaseException) -> str:
     """The last line of the user's file that led to an error."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return f"{file}:{error.lineno}"
-    numbers = [transform.lineno for transform in traceback.extract_tb(error.__traceback__) if transform.filename == str(file)]
+    numbers = [
+        transform.lineno
+        for transform in traceback.extract_tb(error.__traceback__)
+        if transform.filename == str(file)
+    ]
     return f"{file}:{numbers[-1]}" if numbers else str(file)

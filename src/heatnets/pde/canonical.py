@@ -18,7 +18,9 @@ from heatnets.pde.transforms import TransformChain
 FEATURE_STEPS = 2  # steps of the paths that features follow: they only shape the network
 
 
-def path_simulator(diffusion: Diffusion, coefficients: CoefficientField | None, steps: int) -> PathSimulator:
+def path_simulator(
+    diffusion: Diffusion, coefficients: CoefficientField | None, steps: int
+) -> PathSimulator:
     """Exact paths where coefficients are constant, Euler steps where they vary."""
     return ExactPaths(diffusion) if coefficients is None else EulerPaths(coefficients, steps)
 

@@ -43,14 +43,18 @@ def _root(A: Any) -> Any:
 class CoefficientField(eqx.Module):
     """The operator in the coordinates of the plain problem, whose time runs from the data: functions of the user's (t, x), or constants."""
 
-    diffusion: Any  # a Diffusion, or a function: A as a number, a diagonal or a matrix; S where `factor`
+    diffusion: (
+        Any  # a Diffusion, or a function: A as a number, a diagonal or a matrix; S where `factor`
+    )
     drift: Any  # a vector, or a function
     reaction: Any  # a number, or a function
     step: Any  # the user's own step map, or None for Euler's
     transform: TransformChain
     factor: bool = eqx.field(static=True)
     divergence: bool = eqx.field(static=True)
-    jumps: tuple[str, ...] = eqx.field(static=True, default=())  # coefficients found to jump: what steps do is then not known
+    jumps: tuple[str, ...] = eqx.field(
+        static=True, default=()
+    )  # coefficients found to jump: what steps do is then not known
 
     def at(self, s: Any, y: Any) -> LocalOperator:
         """The operator at a plain time and place."""
@@ -100,9 +104,13 @@ class CoefficientField(eqx.Module):
         Coefficients are taken at y and in the middle of the time, which leaves those of time alone a second-order error.
         """
         middle = 0.5 * (t + until)
-        h = jnp.maximum(self.transform.time(t) - self.transform.time(until), 0.0)  # rounding, where no time passes
+        h = jnp.maximum(
+            self.transform.time(t) - self.transform.time(until), 0.0
+        )  # rounding, where no time passes
         here = self.at(self.transform.time(middle), y)
-        grown = here.reaction * self.transform.rate(middle) * jnp.abs(t - until)  # c in the user's time
+        grown = (
+            here.reaction * self.transform.rate(middle) * jnp.abs(t - until)
+        )  # c in the user's time
         if self.step is None:
             push = jnp.sqrt(2 * h) * here.diffusion.apply_sqrt(noise)
             return y + here.drift * h + push, grown, push
@@ -115,7 +123,9 @@ def varies(value: Any) -> bool:
     return callable(value) or (isinstance(value, Factor) and callable(value.S))
 
 
-def settled(given: CoefficientField, s: np.ndarray, y: np.ndarray, notes: WarningLog) -> CoefficientField:
+def settled(
+    given: CoefficientField, s: np.ndarray, y: np.ndarray, notes: WarningLog
+) -> CoefficientField:
     """The same once it is known whether coefficients jump between plain points where paths lead: refused where the equation would be another one."""
     found = jumping(given, s, y)
     if "diffusion" in found and given.divergence:
@@ -160,7 +170,11 @@ def coefficients(
         A = diffusion(1.0 if A is None else A, dim)
     if form is not None:
         choice("form", form, FORMS)
-    b = checked("drift", b, ("t", "x"), dim, notes, ((dim,),)) if callable(b) else vector("drift", 0.0 if b is None else b, dim)
+    b = (
+        checked("drift", b, ("t", "x"), dim, notes, ((dim,),))
+        if callable(b)
+        else vector("drift", 0.0 if b is None else b, dim)
+    )
     if callable(c):
         c = checked("reaction", c, ("t", "x"), dim, notes)
     if step is not None:
@@ -180,7 +194,9 @@ def _step(step: Any, dim: int, notes: WarningLog) -> Any:
             f"`step` must be traceable by JAX; it raised {type(error).__name__}: {str(error).splitlines()[0]}. {hint}"
         ) from error
     if getattr(came, "shape", None) != (dim,):
-        raise InputError(f"`step` must return a place of shape ({dim},); got {getattr(came, 'shape', short_repr(came))}. {hint}")
+        raise InputError(
+            f"`step` must return a place of shape ({dim},); got {getattr(came, 'shape', short_repr(came))}. {hint}"
+        )
     if low := low_precision_constants(step, closed):
         notes.warn(f"`step` captures constants of low precision: {', '.join(low)}. They are {LOW}")
     return step
@@ -193,7 +209,10 @@ def _looked_at(given: CoefficientField, s: Array, y: Array) -> tuple[Array, Arra
     def one(point: tuple[Array, Array]) -> tuple[Array, Array, Array]:
         s, y = point
         t, x = given.transform.from_canonical(s, y)
-        here, A = given.at(s, y), given.diffusion(t, x) if callable(given.diffusion) else jnp.ones(())
+        here, A = (
+            given.at(s, y),
+            given.diffusion(t, x) if callable(given.diffusion) else jnp.ones(()),
+        )
         values, skew = A, jnp.zeros(())
         if given.factor:
             values = jnp.linalg.svd(A, compute_uv=False) ** 2
@@ -206,7 +225,9 @@ def _looked_at(given: CoefficientField, s: Array, y: Array) -> tuple[Array, Arra
 
 def check(given: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
     """Refuse coefficients that are not finite, or no diffusion, at plain points where paths lead."""
-    bounds, drift, reaction = (np.asarray(a) for a in _looked_at(given, jnp.asarray(s), jnp.asarray(y)))
+    bounds, drift, reaction = (
+        np.asarray(a) for a in _looked_at(given, jnp.asarray(s), jnp.asarray(y))
+    )
     t, x = given.transform.from_canonical(s, y)
     for name, value in (("diffusion", bounds), ("drift", drift), ("reaction", reaction[:, None])):
         bad = np.flatnonzero(~np.all(np.isfinite(value), axis=1))
@@ -240,7 +261,9 @@ def check_step(given: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
     h = 1e-4 * float(np.max(s))
     for k in np.argsort(s)[:: max(1, len(s) // 4)][:4]:
         ends = (jnp.asarray(t[k]), jnp.asarray(t[k] + toward * h))
-        mean, noisy, drift, root, wanted = (np.asarray(a) for a in _moments(given, *ends, jnp.asarray(y[k]), jnp.asarray(noise)))
+        mean, noisy, drift, root, wanted = (
+            np.asarray(a) for a in _moments(given, *ends, jnp.asarray(y[k]), jnp.asarray(noise))
+        )
         size = float(np.max(np.diagonal(wanted)))
         apart = np.abs(root - wanted) > 0.02 * size
         late = np.abs(mean - drift) > 6 * noisy + 0.05 * np.max(np.abs(drift)) + 1e-3 * size
@@ -259,7 +282,9 @@ def check_step(given: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
 
 
 @eqx.filter_jit
-def _moments(given: CoefficientField, t: Array, until: Array, y: Array, noise: Array) -> tuple[Array, ...]:
+def _moments(
+    given: CoefficientField, t: Array, until: Array, y: Array, noise: Array
+) -> tuple[Array, ...]:
     """Per unit of time: the mean of a step's even part and its standard error, and b; the covariance from its slope in the noise, and 2A."""
     h = jnp.abs(t - until)
     there, _, odd = jax.lax.map(lambda n: given.move(t, until, y, n), noise, batch_size=256)
@@ -267,7 +292,13 @@ def _moments(given: CoefficientField, t: Array, until: Array, y: Array, noise: A
     J = jax.jacfwd(lambda n: given.move(t, until, y, n)[0])(jnp.zeros_like(y))
     here = given.at(given.transform.time(0.5 * (t + until)), y)
     S = jax.vmap(here.diffusion.apply_sqrt)(jnp.eye(y.size)).T
-    return even.mean(axis=0), even.std(axis=0) / np.sqrt(len(noise)), here.drift, J @ J.T / h, 2 * S @ S.T
+    return (
+        even.mean(axis=0),
+        even.std(axis=0) / np.sqrt(len(noise)),
+        here.drift,
+        J @ J.T / h,
+        2 * S @ S.T,
+    )
 
 
 @eqx.filter_jit

@@ -10,9 +10,7 @@ import numpy as np
 
 from heatnets._core.errors import InputError, numeric, positive, short_repr
 
-_HINT = (
-    "It is D in u_t = D Δu, or A in u_t = div(A ∇u): a number, one per coordinate, a matrix, hn.Factor(S) or hn.LowRank(diag, U)."
-)
+_HINT = "It is D in u_t = D Δu, or A in u_t = div(A ∇u): a number, one per coordinate, a matrix, hn.Factor(S) or hn.LowRank(diag, U)."
 
 
 class Diffusion(eqx.Module):
@@ -192,10 +190,14 @@ class LowRank:
     def __init__(self, diag: Any, U: Any) -> None:
         hint = "Write hn.LowRank(diag, U), U of shape (dim, k)."
         if callable(diag) or callable(U):
-            raise InputError("`LowRank` takes numbers. A function of (t, x) is given as diffusion=A, or as hn.Factor(S).")
+            raise InputError(
+                "`LowRank` takes numbers. A function of (t, x) is given as diffusion=A, or as hn.Factor(S)."
+            )
         self.diag, self.U = numeric("LowRank", diag, hint), numeric("LowRank", U, hint)
         if self.diag.ndim > 1 or not np.all(self.diag > 0):
-            raise InputError(f"`LowRank` needs diag > 0, one number or one per coordinate; got {short_repr(diag)}.")
+            raise InputError(
+                f"`LowRank` needs diag > 0, one number or one per coordinate; got {short_repr(diag)}."
+            )
         if self.U.ndim != 2 or self.U.shape[1] > self.U.shape[0]:
             raise InputError(
                 f"`LowRank` needs U of shape (dim, k), k <= dim; got shape {self.U.shape}. Write U[:, None] for one column."
@@ -216,7 +218,9 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
     if isinstance(value, Factor):
         return _dense(_fits(name, value.S, dim), name)
     if isinstance(value, LowRank):
-        a = np.broadcast_to(_fits(name, value.diag, dim) if value.diag.ndim else value.diag, (dim,)).copy()
+        a = np.broadcast_to(
+            _fits(name, value.diag, dim) if value.diag.ndim else value.diag, (dim,)
+        ).copy()
         U = _fits(name, value.U, dim)
         W, s, _ = np.linalg.svd(U / np.sqrt(a)[:, None], full_matrices=False)
         return DiagonalPlusLowRank(a, U, W, np.sqrt(1 + s**2) - 1)
@@ -233,7 +237,9 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
             )
         return Diagonal(array)
     if array.ndim != 2:
-        raise InputError(f"`{name}` must be a number, a vector or a matrix; got shape {array.shape}. {_HINT}")
+        raise InputError(
+            f"`{name}` must be a number, a vector or a matrix; got shape {array.shape}. {_HINT}"
+        )
     if not np.allclose(array, array.T, rtol=1e-10, atol=1e-12 * np.max(np.abs(array))):
         raise InputError(
             f"`{name}` must be a symmetric matrix; A - Aᵀ is up to {np.max(np.abs(array - array.T)):.2g}. Give (A + Aᵀ)/2."

@@ -40,7 +40,9 @@ class Function(eqx.Module):
         for name in ("function", "laplacian"):
             value = getattr(self, name)
             if not callable(value) and not (name == "laplacian" and value is None):
-                raise InputError(f"`{name}` must be a function; got {short_repr(value)}. Write hn.Function(f, laplacian=g).")
+                raise InputError(
+                    f"`{name}` must be a function; got {short_repr(value)}. Write hn.Function(f, laplacian=g)."
+                )
 
     def __call__(self, *args: Any) -> Float[Array, ""]:
         return jnp.asarray(self.function(*args), jnp.result_type(float))
@@ -54,18 +56,29 @@ class Function(eqx.Module):
         except (TypeError, ValueError):
             return None
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return [p.name for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty]
+        return [
+            p.name for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty
+        ]
 
 
 def checked(
-    name: str, value: Any, wanted: Sequence[str], dim: int, notes: WarningLog, shapes: tuple[tuple[int, ...], ...] = ((),)
+    name: str,
+    value: Any,
+    wanted: Sequence[str],
+    dim: int,
+    notes: WarningLog,
+    shapes: tuple[tuple[int, ...], ...] = ((),),
 ) -> Function:
     """`value` as a Function of the arguments `wanted` ("x" or "t", "x") that JAX can trace to one real number, or to an array of one of `shapes`."""
     if not callable(value):
-        raise InputError(f"`{name}` must be a function of ({', '.join(wanted)}); got {short_repr(value)}. {_example(wanted)}")
+        raise InputError(
+            f"`{name}` must be a function of ({', '.join(wanted)}); got {short_repr(value)}. {_example(wanted)}"
+        )
     function = value if isinstance(value, Function) else Function(value)
     _check_arity(name, function, wanted)
-    args = tuple(jax.ShapeDtypeStruct((dim,) if a in ("x", "du") else (), jnp.float64) for a in wanted)
+    args = tuple(
+        jax.ShapeDtypeStruct((dim,) if a in ("x", "du") else (), jnp.float64) for a in wanted
+    )
     _check_trace(name, function.function, args, notes, shapes)
     if function.laplacian is not None:
         _check_trace(f"{name}'s laplacian", function.laplacian, args, notes, shapes)
@@ -79,7 +92,9 @@ def _example(wanted: Sequence[str]) -> str:
 def _check_arity(name: str, function: Function, wanted: Sequence[str]) -> None:
     came = function.arity()
     if came == ["x", "t"] and len(wanted) == 2:
-        raise InputError(f"`{name}` must be a function of (t, x); its parameters are (x, t). Time comes first: lambda t, x: ...")
+        raise InputError(
+            f"`{name}` must be a function of (t, x); its parameters are (x, t). Time comes first: lambda t, x: ..."
+        )
     if came is None or len(came) == len(wanted):
         return
     raise InputError(
@@ -112,7 +127,9 @@ def _check_trace(
             "Use jax.numpy in place of numpy: jnp.sin, jnp.sum, ..."
         ) from error
     except (jax.errors.JAXTypeError, TypeError, ValueError, IndexError) as error:
-        if isinstance(error, jax.errors.ConcretizationTypeError) or "converted to Python scalar" in str(error):
+        if isinstance(
+            error, jax.errors.ConcretizationTypeError
+        ) or "converted to Python scalar" in str(error):
             raise InputError(
                 f"`{name}` must be traceable by JAX; it needs a Python number where an array is being traced "
                 f"({_where(error)}). Use jnp.sin in place of math.sin, and no float(...) or int(...) of an argument."
@@ -143,25 +160,40 @@ def _check_trace(
     if shape not in shapes:
         raise InputError(
             f"`{name}` must return a scalar; for x of shape ({dim},) it returned shape {shape}. "
-            + ("Sum over the coordinates, or take x[0]?" if dim == 1 else "Sum over the coordinates?")
+            + (
+                "Sum over the coordinates, or take x[0]?"
+                if dim == 1
+                else "Sum over the coordinates?"
+            )
         )
     if jnp.issubdtype(dtype, jnp.complexfloating):
         raise InputError(
             f"`{name}` must return a real number; it returned {dtype}. Take jnp.real(...), or solve real and imaginary part apart."
         )
     if not jnp.issubdtype(dtype, jnp.floating):
-        raise InputError(f"`{name}` must return a real float; it returned {dtype}. Write 1.0 for 1, or multiply by 1.0.")
+        raise InputError(
+            f"`{name}` must return a real float; it returned {dtype}. Write 1.0 for 1, or multiply by 1.0."
+        )
     _check_indices(name, f, args, closed)
     low = low_precision_constants(f, closed)
     if low:
-        notes.warn(f"`{name}` captures constants of low precision: {', '.join(low)}. They are {LOW}")
+        notes.warn(
+            f"`{name}` captures constants of low precision: {', '.join(low)}. They are {LOW}"
+        )
     elif is_low_precision(dtype):
-        notes.warn(f"`{name}` returns {dtype}: something inside it casts. The answer cannot be better than that.")
+        notes.warn(
+            f"`{name}` returns {dtype}: something inside it casts. The answer cannot be better than that."
+        )
 
 
-def _check_indices(name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStruct, ...], closed: Any) -> None:
+def _check_indices(
+    name: str, f: Callable[..., Any], args: tuple[jax.ShapeDtypeStruct, ...], closed: Any
+) -> None:
     """Refuse x[5] in three dimensions, which JAX would clamp to x[2] in silence and NumPy does not."""
-    indexed = any(e.primitive.name in ("gather", "dynamic_slice", "slice", "squeeze", "pjit", "jit") for e in closed.jaxpr.eqns)
+    indexed = any(
+        e.primitive.name in ("gather", "dynamic_slice", "slice", "squeeze", "pjit", "jit")
+        for e in closed.jaxpr.eqns
+    )
     if not indexed or max(a.shape[0] for a in args if a.shape) > _INDEX_CHECK:
         return
     try:
@@ -179,7 +211,10 @@ def _where(error: BaseException) -> str:
     place, step = "line unknown", error.__traceback__
     while step is not None:
         file = step.tb_frame.f_code.co_filename
-        if not any(part in file.replace("\\", "/") for part in ("heatnets/function.py", "/jax/", "/numpy/", "/equinox/")):
+        if not any(
+            part in file.replace("\\", "/")
+            for part in ("heatnets/function.py", "/jax/", "/numpy/", "/equinox/")
+        ):
             place = f"{file.rsplit('/', 1)[-1]}:{step.tb_lineno}"
         step = step.tb_next
     return place
@@ -211,7 +246,9 @@ def probe(name: str, function: Function, columns: tuple[np.ndarray, ...], where:
 _HALVINGS = 40  # of a segment on which a function changes: what still changes then jumps
 
 
-def jumps(value: Callable[..., np.ndarray], start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...]) -> bool:
+def jumps(
+    value: Callable[..., np.ndarray], start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...]
+) -> bool:
     """Whether a function with values (n, k) jumps between points: segments are halved towards the larger change until it is gone, or is not."""
     low, high = value(*start), value(*end)
     first = np.max(np.abs(high - low), axis=1)
@@ -236,8 +273,21 @@ def place(columns: Sequence[Any]) -> str:
     return "".join(f"t = {t:.4g}, " for t in times) + f"x = [{shown}]"
 
 
-_CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")  # parameters that hold a program which is called as it is
-_CALLED = ("pjit", "jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint")
+_CALLS = (
+    "jaxpr",
+    "call_jaxpr",
+    "fun_jaxpr",
+)  # parameters that hold a program which is called as it is
+_CALLED = (
+    "pjit",
+    "jit",
+    "closed_call",
+    "core_call",
+    "custom_jvp_call",
+    "custom_vjp_call",
+    "remat",
+    "checkpoint",
+)
 
 
 def constant(function: Callable[..., Any], *args: Any) -> np.ndarray | None:
@@ -245,7 +295,10 @@ def constant(function: Callable[..., Any], *args: Any) -> np.ndarray | None:
 
     An argument is a `jax.ShapeDtypeStruct`, or a value that is known.
     """
-    structs = [a if isinstance(a, jax.ShapeDtypeStruct) else jax.ShapeDtypeStruct(np.shape(a), jnp.float64) for a in args]
+    structs = [
+        a if isinstance(a, jax.ShapeDtypeStruct) else jax.ShapeDtypeStruct(np.shape(a), jnp.float64)
+        for a in args
+    ]
     closed = jax.make_jaxpr(function)(*structs)
     known = [None if isinstance(a, jax.ShapeDtypeStruct) else np.asarray(a, float) for a in args]
     (found,) = _known(closed.jaxpr, list(closed.consts), known)
@@ -263,9 +316,13 @@ def _known(jaxpr: Any, constants: list[Any], args: list[Any]) -> list[Any]:
 
     for e in jaxpr.eqns:
         name, given = e.primitive.name, [read(v) for v in e.invars]
-        inner = next((e.params[p] for p in _CALLS if p in e.params), None) if name in _CALLED else None
+        inner = (
+            next((e.params[p] for p in _CALLS if p in e.params), None) if name in _CALLED else None
+        )
         if inner is not None:
-            found = _known(getattr(inner, "jaxpr", inner), list(getattr(inner, "consts", ())), given)
+            found = _known(
+                getattr(inner, "jaxpr", inner), list(getattr(inner, "consts", ())), given
+            )
         elif all(v is not None for v in given):
             inputs = {v: read(v) for v in e.invars if not hasattr(v, "val")}
             alone = jaxpr.replace(constvars=[], invars=list(inputs), outvars=e.outvars, eqns=[e])
@@ -287,4 +344,6 @@ def _vanishes(name: str, given: list[Any]) -> bool:
 
 def _alike(name: str, given: list[Any]) -> bool:
     """Whether a choice is between equals."""
-    return name == "select_n" and all(v is not None and np.array_equal(v, given[1]) for v in given[1:])
+    return name == "select_n" and all(
+        v is not None and np.array_equal(v, given[1]) for v in given[1:]
+    )

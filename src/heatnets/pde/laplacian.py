@@ -46,7 +46,9 @@ class Differentiable(eqx.Module):
     def __call__(self, *args: Array) -> Float[Array, ""]:
         return self.function(*args)
 
-    def along(self, args: Sequence[Array], tangents: Sequence[Array]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def along(
+        self, args: Sequence[Array], tangents: Sequence[Array]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The value at `args` and the derivative along `tangents`, in one forward pass."""
         return jax.jvp(self.function, tuple(args), tuple(tangents))
 
@@ -59,7 +61,9 @@ class Differentiable(eqx.Module):
         if columns is None:
             return bulk
         *held, x = args
-        return bulk + jnp.sum(jax.vmap(lambda u: _second(lambda y: self.function(*held, y), x, u))(columns))
+        return bulk + jnp.sum(
+            jax.vmap(lambda u: _second(lambda y: self.function(*held, y), x, u))(columns)
+        )
 
     def laplacian(self, *args: Array) -> Float[Array, ""]:
         """Δ in the last argument, the others held; where A is no multiple of I, in the coordinates that its bulk stretches."""
@@ -78,15 +82,19 @@ class Differentiable(eqx.Module):
         *held, x = args
         if self.diffusion.scalar is not None:
             return lambda y: self.function(*held, y), x
-        return lambda y: self.function(*held, x + self.diffusion.bulk.apply_sqrt(y)), jnp.zeros_like(x)
+        return lambda y: self.function(
+            *held, x + self.diffusion.bulk.apply_sqrt(y)
+        ), jnp.zeros_like(x)
 
     def workspace(self, dim: int) -> int:
         """Floats a compiled Laplacian may hold per evaluation, for sizing tiles."""
         # Matrices, in what folx makes of a gradient, say: four times faster in tiles that caches hold.
         sparse = 24 * max(dim, self.largest if self.largest > _NARROW * dim else 0)
-        return {"closed form": 8 * dim, "folx sparse": sparse, "folx dense": 4 * dim * dim + 8 * dim}.get(
-            self.rung, 8 * _CHUNK * dim
-        )
+        return {
+            "closed form": 8 * dim,
+            "folx sparse": sparse,
+            "folx dense": 4 * dim * dim + 8 * dim,
+        }.get(self.rung, 8 * _CHUNK * dim)
 
 
 class Chained(Differentiable):
@@ -101,8 +109,10 @@ class Chained(Differentiable):
         value, slope = self.inner(y), gradient(self.inner.function, y)
         (spread,) = jax.vjp(A.apply_sqrt, jnp.zeros_like(y))[1](slope)  # Sᵀ∇g
 
+        flow: Any = self.function.function
+
         def outer(v: Array) -> Array:
-            return jax.jvp(lambda w: self.function.function.through(s, y, w), (v,), (jnp.ones_like(v),))[1]  # type: ignore[attr-defined]
+            return jax.jvp(lambda w: flow.through(s, y, w), (v,), (jnp.ones_like(v),))[1]
 
         first, bend = jax.jvp(outer, (value,), (jnp.ones_like(value),))
         return first * self.inner.second(y, diffusion=diffusion) + bend * jnp.sum(spread**2)
@@ -118,13 +128,19 @@ def choose(
     """The first rung that traces and passes the check at all `points`, and what was said of those before it."""
     shapes = [jax.ShapeDtypeStruct(np.shape(a), jnp.float64) for a in points[0]]
     reasons: list[str] = []
-    for rung in RUNGS[0 if function.laplacian is not None and diffusion.scalar is not None else 1 :]:
+    for rung in RUNGS[
+        0 if function.laplacian is not None and diffusion.scalar is not None else 1 :
+    ]:
         candidate = Differentiable(function, rung, diffusion)
         with _folx_records() as records:
             try:
-                candidate = replace(candidate, largest=_largest(jax.make_jaxpr(candidate.laplacian)(*shapes).jaxpr))
+                candidate = replace(
+                    candidate, largest=_largest(jax.make_jaxpr(candidate.laplacian)(*shapes).jaxpr)
+                )
             except Exception as error:
-                reasons.append(f"{rung}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}")
+                reasons.append(
+                    f"{rung}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                )
                 continue
         if records:
             # folx falls back to a full Hessian per entry for what it does not know: d² memory, refused here.
@@ -162,7 +178,9 @@ def gradient(f: Callable[[Array], Array], x: Array) -> Array:
 def _folx(f: Callable[[Array], Array], x: Array, threshold: int) -> Array:
     out = folx.forward_laplacian(f, sparsity_threshold=threshold, disable_jit=True)(x)
     # A result that does not depend on x comes back as a bare number.
-    return jnp.asarray(out.laplacian if isinstance(out, folx.api.FwdLaplArray) else 0.0, jnp.float64)
+    return jnp.asarray(
+        out.laplacian if isinstance(out, folx.api.FwdLaplArray) else 0.0, jnp.float64
+    )
 
 
 def _second(f: Callable[[Array], Array], x: Array, direction: Array) -> Array:
@@ -185,20 +203,32 @@ def _by_jvps(f: Callable[[Array], Array], x: Array, absolute: bool = False) -> A
 
 
 @eqx.filter_jit
-def _compare(candidate: Differentiable, args: tuple[Array, ...], directions: np.ndarray | None) -> tuple[Array, ...]:
+def _compare(
+    candidate: Differentiable, args: tuple[Array, ...], directions: np.ndarray | None
+) -> tuple[Array, ...]:
     f, x = candidate.local(*args)
     claimed, value = candidate.laplacian(*args), candidate(*args)
     if directions is None:
         return claimed, value, _by_jvps(f, x), _by_jvps(f, x, absolute=True), jnp.zeros(())
     terms = jax.lax.map(lambda v: _second(f, x, v), jnp.asarray(directions))
     # E[vᵀHv] = tr H for random signs v.
-    return claimed, value, jnp.mean(terms), jnp.max(jnp.abs(terms)), jnp.std(terms, ddof=1) / np.sqrt(len(directions))
+    return (
+        claimed,
+        value,
+        jnp.mean(terms),
+        jnp.max(jnp.abs(terms)),
+        jnp.std(terms, ddof=1) / np.sqrt(len(directions)),
+    )
 
 
 def _check(candidate: Differentiable, args: Sequence[np.ndarray]) -> str | None:
     """None, or what is wrong with the candidate's Laplacian at one point."""
     dim = np.size(args[-1])
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], (_DIRECTIONS, dim)) if dim > _EXACT_CHECK else None
+    signs = (
+        np.random.default_rng(0).choice([-1.0, 1.0], (_DIRECTIONS, dim))
+        if dim > _EXACT_CHECK
+        else None
+    )
     if candidate.rung == RUNGS[-1] and signs is None:
         return None  # the check would compare the rung with itself
     arrays = tuple(jnp.asarray(a, jnp.float64) for a in args)
@@ -207,9 +237,7 @@ def _check(candidate: Differentiable, args: Sequence[np.ndarray]) -> str | None:
     allowed = 1e-7 * size + 6 * noise + 1e-12 * abs(value)
     if np.isfinite(wanted) and np.isfinite(claimed) and abs(claimed - wanted) <= allowed:
         return None
-    return (
-        f"at {place([np.asarray(a) for a in args[-2:]])} it gives {claimed:.8g} where the second derivatives sum to {wanted:.8g}"
-    )
+    return f"at {place([np.asarray(a) for a in args[-2:]])} it gives {claimed:.8g} where the second derivatives sum to {wanted:.8g}"
 
 
 @contextmanager

@@ -54,7 +54,10 @@ class SemilinearSource(eqx.Module):
         """Whether f depends on t and u alone."""
         if self.slopes:
             return False
-        number, point = jax.ShapeDtypeStruct((), jnp.float64), jax.ShapeDtypeStruct((dim,), jnp.float64)
+        number, point = (
+            jax.ShapeDtypeStruct((), jnp.float64),
+            jax.ShapeDtypeStruct((dim,), jnp.float64),
+        )
         jaxpr = jax.make_jaxpr(self.function)(number, point, number).jaxpr
         x = jaxpr.invars[1]
         return all(x is not v for e in jaxpr.eqns for v in e.invars) and x not in jaxpr.outvars
@@ -160,14 +163,19 @@ def examine(
     """
     f, (t, x) = nonlinear.function, points
     begun = Function(_AtInitial(f, initial, nonlinear.slopes))
-    force = probe("source", begun, (t, x), "at u = u0, in the region and along the paths that leave it")
+    force = probe(
+        "source", begun, (t, x), "at u = u0, in the region and along the paths that leave it"
+    )
     wide = np.ptp(values) + np.max(np.abs(values)) + horizon * np.max(np.abs(force))
     u_range = float(np.min(values) - wide), float(np.max(values) + wide)
     ends = [rng.uniform(*u_range, len(t)) for _ in range(2)]
     given: list[tuple[np.ndarray, ...]] = [(u,) for u in ends]
     if nonlinear.slopes:
         du = many(Function(jax.grad(initial)), x)
-        given = [(u, 2 * factor * rng.permutation(du)) for u, factor in zip(ends, (1.0, -1.0), strict=True)]
+        given = [
+            (u, 2 * factor * rng.permutation(du))
+            for u, factor in zip(ends, (1.0, -1.0), strict=True)
+        ]
 
     def jumping(function: Function) -> bool:
         return jumps(lambda *moved: np.nan_to_num(many(function, t, x, *moved))[:, None], *given)
@@ -177,17 +185,31 @@ def examine(
             "`source` jumps as u changes: where the solution crosses the jump the equation has no tangent, and nothing could be said of an answer. Smooth it over a width that you choose, "
             "for example 0.5 * (1 + jnp.tanh((u - level) / width)) in place of a step."
         )
-    return SourceInfo(u_range, jumping(Function(_DerivativeInU(f))), nonlinear.slopes or _flows(nonlinear, u0, *paths, rng))
+    return SourceInfo(
+        u_range,
+        jumping(Function(_DerivativeInU(f))),
+        nonlinear.slopes or _flows(nonlinear, u0, *paths, rng),
+    )
 
 
 def _flows(
-    nonlinear: SemilinearSource, u0: Function, s: np.ndarray, near: np.ndarray, far: np.ndarray, rng: np.random.Generator
+    nonlinear: SemilinearSource,
+    u0: Function,
+    s: np.ndarray,
+    near: np.ndarray,
+    far: np.ndarray,
+    rng: np.random.Generator,
 ) -> bool:
     """Whether the flow is finite, and twice as many steps change little."""
     centre = np.mean(near, axis=0)
-    places = np.concatenate([far, near, centre + rng.random((len(near), 1)) * (near - centre)])  # as rows are placed
+    places = np.concatenate(
+        [far, near, centre + rng.random((len(near), 1)) * (near - centre)]
+    )  # as rows are placed
     steps = nonlinear.flow_steps(near.shape[1])
-    few, more = (many(Function(ReactionFlow(nonlinear, u0, k * steps)), np.tile(s, 3), places) for k in (1, 2))
+    few, more = (
+        many(Function(ReactionFlow(nonlinear, u0, k * steps)), np.tile(s, 3), places)
+        for k in (1, 2)
+    )
     size = np.max(np.abs(more))
     return bool(np.isfinite(size) and np.max(np.abs(few - more)) <= _RESOLVED * size)
 
@@ -209,4 +231,6 @@ class _AtInitial(eqx.Module):
     slopes: bool = eqx.field(static=True)
 
     def __call__(self, t: Any, x: Any) -> Any:
-        return self.function(t, x, self.initial(x), *((jax.grad(self.initial)(x),) if self.slopes else ()))
+        return self.function(
+            t, x, self.initial(x), *((jax.grad(self.initial)(x),) if self.slopes else ())
+        )

@@ -52,7 +52,9 @@ class PathSimulator(eqx.Module):
         """Gradients in x: of a function of place and weight with the derivatives `slope` (..., dim) and `by_weight` (...)."""
 
     @abc.abstractmethod
-    def curve(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> tuple[PathEnd, PathEnd, PathEnd]:
+    def curve(
+        self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any
+    ) -> tuple[PathEnd, PathEnd, PathEnd]:
         """Paths from x, and their first and second derivatives along curves x + εw + ½ε²c."""
 
     def over(self, parts: int) -> PathSimulator:
@@ -93,7 +95,9 @@ class ExactPaths(PathSimulator):
     def pull(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
         return slope
 
-    def curve(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> tuple[PathEnd, PathEnd, PathEnd]:
+    def curve(
+        self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any
+    ) -> tuple[PathEnd, PathEnd, PathEnd]:
         return self.go(t, x, lag, noise), PathEnd(w, 0.0, None), PathEnd(c, 0.0, None)
 
 
@@ -111,7 +115,10 @@ class EulerPaths(PathSimulator):
 
     def path(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         transform = self.coefficients.transform
-        begin, end = transform.inverse_time(jnp.asarray(t)), transform.inverse_time(jnp.asarray(t - lag))
+        begin, end = (
+            transform.inverse_time(jnp.asarray(t)),
+            transform.inverse_time(jnp.asarray(t - lag)),
+        )
         h = (end - begin) / self.steps  # equal steps of the user's time
 
         def step(state: tuple[Any, Any, Any], k: Any, normal: Any) -> tuple[Any, Any, Any]:
@@ -124,7 +131,9 @@ class EulerPaths(PathSimulator):
             for k in range(self.steps):
                 state = step(state, k, noise[k])
         else:
-            state, _ = jax.lax.scan(lambda s, kn: (step(s, *kn), None), state, (jnp.arange(self.steps), noise))
+            state, _ = jax.lax.scan(
+                lambda s, kn: (step(s, *kn), None), state, (jnp.arange(self.steps), noise)
+            )
         return PathEnd(state[0], jnp.exp(state[1]), state[2])
 
     def go(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
@@ -133,16 +142,26 @@ class EulerPaths(PathSimulator):
     def pull(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
         return self._many(_pull, (t, lag, by_weight), (x, slope), noise)
 
-    def curve(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> tuple[PathEnd, PathEnd, PathEnd]:
+    def curve(
+        self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any
+    ) -> tuple[PathEnd, PathEnd, PathEnd]:
         return self._many(_curve, (t, lag), (x, w, c), noise)
 
-    def _many(self, function: Any, numbers: tuple[Any, ...], vectors: tuple[Any, ...], noise: Any) -> Any:
+    def _many(
+        self, function: Any, numbers: tuple[Any, ...], vectors: tuple[Any, ...], noise: Any
+    ) -> Any:
         """A function of single paths at arrays of them, a tile at a time."""
         many, dim = noise.shape[:-2], noise.shape[-1]
         flat: list[np.ndarray] = [np.broadcast_to(a, many).reshape(-1) for a in numbers]
         flat += [np.broadcast_to(a, (*many, dim)).reshape(-1, dim) for a in vectors]
         flat.append(noise.reshape(-1, self.steps, dim))
-        found = evaluate(function, self, tuple(flat), (16 * self.steps + self.coefficients.workspace) * dim, make_context())
+        found = evaluate(
+            function,
+            self,
+            tuple(flat),
+            (16 * self.steps + self.coefficients.workspace) * dim,
+            make_context(),
+        )
         return jax.tree.map(lambda a: a.reshape(*many, *a.shape[1:]), found)
 
     def over(self, parts: int) -> PathSimulator:
@@ -166,12 +185,16 @@ def _path(walk: EulerPaths, t: Any, lag: Any, x: Any, noise: Any) -> PathEnd:
     return walk.path(t, x, lag, noise)
 
 
-def _pull(walk: EulerPaths, t: Any, lag: Any, by_weight: Any, x: Any, slope: Any, noise: Any) -> Any:
+def _pull(
+    walk: EulerPaths, t: Any, lag: Any, by_weight: Any, x: Any, slope: Any, noise: Any
+) -> Any:
     moved, back = jax.vjp(lambda y: walk.path(t, y, lag, noise), x)
     return back(PathEnd(slope, by_weight, jnp.zeros_like(moved.push)))[0]
 
 
-def _curve(walk: EulerPaths, t: Any, lag: Any, x: Any, w: Any, c: Any, noise: Any) -> tuple[PathEnd, PathEnd, PathEnd]:
+def _curve(
+    walk: EulerPaths, t: Any, lag: Any, x: Any, w: Any, c: Any, noise: Any
+) -> tuple[PathEnd, PathEnd, PathEnd]:
     def along(e: Any) -> PathEnd:
         return walk.path(t, x + e * w + 0.5 * e**2 * c, lag, noise)
 

@@ -12,7 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, WarningLog, choice, count, numeric, positive, short_repr
+from heatnets._core.errors import (
+    InputError,
+    WarningLog,
+    choice,
+    count,
+    numeric,
+    positive,
+    short_repr,
+)
 from heatnets._core.precision import LOW, is_rounded, with_x64
 from heatnets.pde import coefficients
 from heatnets.pde.canonical import CanonicalProblem
@@ -22,7 +30,14 @@ from heatnets.pde.function import Function, checked, probe
 from heatnets.pde.nonlinearity import SemilinearSource, examine
 from heatnets.pde.processes import Brownian, Process, VariableCoefficients
 from heatnets.pde.regions import Box, Region
-from heatnets.pde.transforms import ExponentialFactor, TimeReversal, TransformChain, TransformedRegion, force, start
+from heatnets.pde.transforms import (
+    ExponentialFactor,
+    TimeReversal,
+    TransformChain,
+    TransformedRegion,
+    force,
+    start,
+)
 
 _MOST_GROWTH = 100.0  # of |c| T
 _STIFF = 2.0  # how much further paths may go with half as many steps
@@ -103,7 +118,9 @@ class Problem:
         self.is_terminal = terminal is not None
         if (initial is None) == (terminal is None):
             came = "both" if self.is_terminal else "neither"
-            raise InputError(f"a problem needs `initial` (u at t = 0) or `terminal` (u at t = horizon); got {came}.")
+            raise InputError(
+                f"a problem needs `initial` (u at t = 0) or `terminal` (u at t = horizon); got {came}."
+            )
         if process is not None and not isinstance(process, Process):
             raise InputError(
                 f"`process` must be hn.GeometricBrownian(...) or hn.OrnsteinUhlenbeck(...); got {short_repr(process)}. "
@@ -115,9 +132,13 @@ class Problem:
             )
         self.diffusion = 1.0 if diffusion is None and process is None else diffusion
         stepping = varies(diffusion) or varies(drift) or step is not None
-        self.process = process or (VariableCoefficients if stepping else Brownian)(self.diffusion, drift)
+        self.process = process or (VariableCoefficients if stepping else Brownian)(
+            self.diffusion, drift
+        )
         if process is not None and step is not None:
-            raise InputError("`step` belongs to `diffusion` and `drift`: a process has an exact step of its own. Leave one out.")
+            raise InputError(
+                "`step` belongs to `diffusion` and `drift`: a process has an exact step of its own. Leave one out."
+            )
         self.reaction = reaction if callable(reaction) else _reaction(reaction)
         constant, changes = (None, ()) if stepping else self.process.law(self.dim)
         growing = not callable(self.reaction) and self.reaction != 0
@@ -141,23 +162,40 @@ class Problem:
         if words := self.process.doubt():
             notes.warn(words)
         steps_given = steps is not None
-        steps = count("steps", 16 if steps is None else steps, 8, "It is the number of steps of a path.")
+        steps = count(
+            "steps", 16 if steps is None else steps, 8, "It is the number of steps of a path."
+        )
         if steps % 4:
-            raise InputError(f"`steps` must be a multiple of four, as half and a quarter as many are taken too; got {steps}.")
+            raise InputError(
+                f"`steps` must be a multiple of four, as half and a quarter as many are taken too; got {steps}."
+            )
         varying: CoefficientField | None = None
         if stepping or callable(self.reaction):
             c = self.reaction if callable(self.reaction) else 0.0
-            varying = coefficients.coefficients(diffusion, drift, c, form, step, constant, self.dim, self.transform, notes)
+            varying = coefficients.coefficients(
+                diffusion, drift, c, form, step, constant, self.dim, self.transform, notes
+            )
         elif form is not None:
             choice("form", form, coefficients.FORMS)
-        for name, value in (("diffusion", diffusion), ("drift", drift), ("reaction", reaction), ("process", process)):
+        for name, value in (
+            ("diffusion", diffusion),
+            ("drift", drift),
+            ("reaction", reaction),
+            ("process", process),
+        ):
             _say_rounded(name, value, notes)
         self.data_name = "terminal" if self.is_terminal else "initial"
-        self.initial = checked(self.data_name, terminal if self.is_terminal else initial, ("x",), self.dim, notes)
+        self.initial = checked(
+            self.data_name, terminal if self.is_terminal else initial, ("x",), self.dim, notes
+        )
         arguments = _arguments(source)
         given = None if source is None else checked("source", source, arguments, self.dim, notes)
         linear = len(arguments) == 2
-        self.nonlinear = None if given is None or linear else SemilinearSource(given, self.transform, len(arguments) == 4)
+        self.nonlinear = (
+            None
+            if given is None or linear
+            else SemilinearSource(given, self.transform, len(arguments) == 4)
+        )
         self.source = given if linear else None
         self.exact = None if exact is None else checked("exact", exact, ("t", "x"), self.dim, notes)
         same = not self.transform.changes and self.nonlinear is None
@@ -168,7 +206,9 @@ class Problem:
                 horizon=float(self.transform.to_canonical(np.asarray(first), np.ones(self.dim))[0]),
                 initial=self.initial if same else start(self.initial, self.transform),
                 data_name=self.data_name,
-                source=self.source if same or self.source is None else force(self.source, self.transform),
+                source=self.source
+                if same or self.source is None
+                else force(self.source, self.transform),
                 nonlinear=self.nonlinear,
                 region=self.transform_region(self.region),
                 diffusion=self._reference_diffusion(varying) if constant is None else constant,
@@ -197,7 +237,9 @@ class Problem:
         """A in the middle of the region and of the time: the scale of paths where it varies."""
         assert varying is not None
         centre = jnp.broadcast_to(jnp.asarray(self.region.centre, float), (self.dim,))
-        return jax.tree.map(np.asarray, varying.diffusion_at(jnp.asarray(0.5 * self.horizon), centre))
+        return jax.tree.map(
+            np.asarray, varying.diffusion_at(jnp.asarray(0.5 * self.horizon), centre)
+        )
 
     def check_region(self, region: Region, name: str) -> None:
         """Refuse a region that does not fit the coordinates."""
@@ -211,14 +253,22 @@ class Problem:
     def transform_region(self, region: Region) -> Region:
         """A region in canonical coordinates."""
         changed = bool(self.transform.changes)
-        return TransformedRegion(region, self.transform, self.horizon, self.is_terminal) if changed else region
+        return (
+            TransformedRegion(region, self.transform, self.horizon, self.is_terminal)
+            if changed
+            else region
+        )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if self.__dict__.get("_frozen", False):
-            raise AttributeError(f"a Problem does not change: make a new one with another `{name}`.")
+            raise AttributeError(
+                f"a Problem does not change: make a new one with another `{name}`."
+            )
         super().__setattr__(name, value)
 
-    def _checked(self, canonical: CanonicalProblem, first: float, last: float, notes: WarningLog) -> CanonicalProblem:
+    def _checked(
+        self, canonical: CanonicalProblem, first: float, last: float, notes: WarningLog
+    ) -> CanonicalProblem:
         """Refuse functions that are not finite where paths lead; complete the problem by what they show.
 
         Paths start at the time `first`; the data are given at the time `last`.
@@ -236,18 +286,44 @@ class Problem:
         ends = self.transform.from_canonical(np.zeros(n), far)[1]
         paths = np.concatenate([x, ends])
         times = np.concatenate([t, t])
-        initial = probe(self.data_name, self.initial, (paths,), "in the region and along the paths that leave it")
-        if not np.any(initial):  # what is zero everywhere gets no features: look at many more places before saying so
-            many = self.region.sample(rng, max(64, min(8192, 8 * _PROBE_COORDINATES // self.dim)), self.dim)
-            initial = np.append(initial, probe(self.data_name, self.initial, (many,), "in the region"))
+        initial = probe(
+            self.data_name,
+            self.initial,
+            (paths,),
+            "in the region and along the paths that leave it",
+        )
+        if not np.any(
+            initial
+        ):  # what is zero everywhere gets no features: look at many more places before saying so
+            many = self.region.sample(
+                rng, max(64, min(8192, 8 * _PROBE_COORDINATES // self.dim)), self.dim
+            )
+            initial = np.append(
+                initial, probe(self.data_name, self.initial, (many,), "in the region")
+            )
         if self.source is not None:
-            probe("source", self.source, (times, paths), "in the region and along the paths that leave it")
+            probe(
+                "source",
+                self.source,
+                (times, paths),
+                "in the region and along the paths that leave it",
+            )
         if self.nonlinear is not None:
             info = examine(
-                self.nonlinear, self.initial, canonical.initial, self.horizon, (times, paths), (s, y, far), initial[: 2 * n], rng
+                self.nonlinear,
+                self.initial,
+                canonical.initial,
+                self.horizon,
+                (times, paths),
+                (s, y, far),
+                initial[: 2 * n],
+                rng,
             )
             canonical = replace(
-                canonical, u_range=info.u_range, source_has_kinks=info.source_has_kinks, flow_resolved=info.flow_resolved
+                canonical,
+                u_range=info.u_range,
+                source_has_kinks=info.source_has_kinks,
+                flow_resolved=info.flow_resolved,
             )
         if self.exact is not None:
             begin = probe("exact", self.exact, (np.full(n, last), x), "in the region")
@@ -279,9 +355,16 @@ class Problem:
             coefficients.check(varying, s[whole] * fraction[whole], inside[whole])
         _, half, pairs = canonical.paths.levels(noise)[1]
         coarse = half.go(s, y, s, pairs).place
-        reach = np.max(np.abs(y)) + float(np.max(np.sqrt(2 * s)) * np.max(canonical.diffusion.deviations)) + 1
+        reach = (
+            np.max(np.abs(y))
+            + float(np.max(np.sqrt(2 * s)) * np.max(canonical.diffusion.deviations))
+            + 1
+        )
         gone = ~np.all(np.abs(far) < _EXPLODED * reach, axis=1)
-        wide = [float(np.linalg.norm(np.where(np.isfinite(p), np.clip(p - y, -1e100, 1e100), 1e100))) for p in (far, coarse)]
+        wide = [
+            float(np.linalg.norm(np.where(np.isfinite(p), np.clip(p - y, -1e100, 1e100), 1e100)))
+            for p in (far, coarse)
+        ]
         shown = f"[{', '.join(f'{v:.3g}' for v in y[0][:4])}{', ...' if self.dim > 4 else ''}]"
         remedy = f"More `steps` (now {canonical.steps}), a shorter `horizon`, or a `step` of your own may help."
         if np.any(np.isnan(far)):
@@ -300,10 +383,14 @@ class Problem:
             )
         coefficients.check(varying, np.zeros(len(far)), far)
         coefficients.check_step(varying, s * fraction, y)
-        settled = coefficients.settled(varying, np.concatenate([s * fraction, 0 * s]), np.concatenate([inside, far]), notes)
+        settled = coefficients.settled(
+            varying, np.concatenate([s * fraction, 0 * s]), np.concatenate([inside, far]), notes
+        )
         return replace(canonical, coefficients=settled)
 
-    def points(self, t: Any, x: Any, *, positive_time: bool = False) -> tuple[np.ndarray, np.ndarray, bool]:
+    def points(
+        self, t: Any, x: Any, *, positive_time: bool = False
+    ) -> tuple[np.ndarray, np.ndarray, bool]:
         """Times and points as arrays of shape (n,) and (n, dim), and whether a single point was asked for."""
         times, places = _floats("t", t), _floats("x", x)
         if places.ndim not in (1, 2) or places.shape[-1] != self.dim:
@@ -312,18 +399,25 @@ class Problem:
                 if self.dim == 1
                 else "Points are rows; time comes first: (t, x)."
             )
-            raise InputError(f"`x` must have shape ({self.dim},) or (n, {self.dim}); got shape {places.shape}. {hint}")
+            raise InputError(
+                f"`x` must have shape ({self.dim},) or (n, {self.dim}); got shape {places.shape}. {hint}"
+            )
         if times.ndim > 1 or (times.ndim == 1 and places.ndim == 2 and len(times) != len(places)):
             raise InputError(
                 f"`t` must be one number or one per point; got shape {times.shape} for x of shape {places.shape}. "
                 "Times and points are taken in pairs; build a grid with np.repeat and np.tile."
             )
         if places.size == 0 or times.size == 0:
-            raise InputError(f"`x` holds no points: shape {places.shape}, with t of shape {times.shape}.")
+            raise InputError(
+                f"`x` holds no points: shape {places.shape}, with t of shape {times.shape}."
+            )
         times = np.where(
             (times > self.horizon) & (times <= self.horizon * (1 + 1e-6)), self.horizon, times
         )  # float32 times round upwards
-        T, first = self.horizon, self.horizon if self.is_terminal else 0.0  # the time at which u is given
+        T, first = (
+            self.horizon,
+            self.horizon if self.is_terminal else 0.0,
+        )  # the time at which u is given
         outside = (times < 0) | (times > T) | ((times == first) & positive_time)
         if np.any(outside):
             left, right = (
@@ -338,7 +432,9 @@ class Problem:
             )
             raise InputError(f"`t` must lie in {left}0, {T:g}{right}; got {worst:g}. {why}")
         if self.process.positive and not np.all(places > 0):
-            raise InputError("`x` must be positive, where a geometric Brownian motion lives; some coordinates are not.")
+            raise InputError(
+                "`x` must be positive, where a geometric Brownian motion lives; some coordinates are not."
+            )
         single = times.ndim == 0 and places.ndim == 1
         n = max(times.size, len(np.atleast_2d(places)))
         return np.broadcast_to(times, (n,)), np.broadcast_to(places, (n, self.dim)), single
@@ -352,7 +448,11 @@ class Problem:
 
 def _arguments(source: Any) -> tuple[str, ...]:
     """What a source is a function of, by the number of its arguments."""
-    came = (source if isinstance(source, Function) else Function(source)).arity() if callable(source) else None
+    came = (
+        (source if isinstance(source, Function) else Function(source)).arity()
+        if callable(source)
+        else None
+    )
     known = {2: ("t", "x"), 3: ("t", "x", "u"), 4: ("t", "x", "u", "du")}
     if came is not None and len(came) not in known:
         raise InputError(
@@ -390,5 +490,7 @@ def _floats(name: str, value: Any) -> np.ndarray:
             f"`{name}` must be numbers; got {short_repr(value)}. Inside jax.jit or vmap call heatnets from outside, with NumPy arrays."
         ) from error
     if not np.all(np.isfinite(array)):
-        raise InputError(f"`{name}` must be finite; {int(np.sum(~np.isfinite(array)))} of {array.size} entries are not.")
+        raise InputError(
+            f"`{name}` must be finite; {int(np.sum(~np.isfinite(array)))} of {array.size} entries are not."
+        )
     return array

@@ -43,7 +43,9 @@ class Brownian(Process):
         return diffusion(self.A, dim), () if b is None or not np.any(b) else (DriftShift(b),)
 
     def __repr__(self) -> str:
-        return f"diffusion={_short(self.A)}" + ("" if self.drift is None else f", drift={_short(self.drift)}")
+        return f"diffusion={_short(self.A)}" + (
+            "" if self.drift is None else f", drift={_short(self.drift)}"
+        )
 
 
 class VariableCoefficients(Process):
@@ -58,7 +60,9 @@ class VariableCoefficients(Process):
     def __repr__(self) -> str:
         parts = (("diffusion", 1.0 if self.A is None else self.A), ("drift", self.drift))
         return ", ".join(
-            f"{name}={'given' if callable(v) or hasattr(v, 'S') else _short(v)}" for name, v in parts if v is not None
+            f"{name}={'given' if callable(v) or hasattr(v, 'S') else _short(v)}"
+            for name, v in parts
+            if v is not None
         )
 
 
@@ -80,20 +84,31 @@ class GeometricBrownian(Process):
         self.volatility, self.growth, self.correlation = volatility, growth, correlation
 
     def law(self, dim: int) -> tuple[Diffusion, tuple[Transform, ...]]:
-        sigma, growth = vector("volatility", self.volatility, dim), vector("growth", self.growth, dim)
+        sigma, growth = (
+            vector("volatility", self.volatility, dim),
+            vector("growth", self.growth, dim),
+        )
         if not np.all(sigma > 0):
-            raise InputError(f"`volatility` must be > 0 in every coordinate; got {short_repr(self.volatility)}.")
+            raise InputError(
+                f"`volatility` must be > 0 in every coordinate; got {short_repr(self.volatility)}."
+            )
         half = 0.5 * sigma**2
         if self.correlation is None:
             A: Any = half if np.ptp(half) else half[0]
         else:
-            hint = f"It is one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal."
+            hint = (
+                f"It is one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal."
+            )
             rho = numeric("correlation", self.correlation, hint)
             if rho.ndim == 0:
                 rho = np.full((dim, dim), float(rho))
                 np.fill_diagonal(rho, 1.0)
             if rho.shape != (dim, dim) or not np.allclose(np.diag(rho), 1.0):
-                found = f" and {np.diag(rho)[0]:.3g}, ... on its diagonal (a covariance?)" if rho.shape == (dim, dim) else ""
+                found = (
+                    f" and {np.diag(rho)[0]:.3g}, ... on its diagonal (a covariance?)"
+                    if rho.shape == (dim, dim)
+                    else ""
+                )
                 raise InputError(
                     f"`correlation` must be one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal; got {short_repr(self.correlation)}{found}."
                 )
@@ -150,7 +165,9 @@ class OrnsteinUhlenbeck(Process):
         if reach <= most:
             return ""
         why = (
-            "with a source, whose share of the last times would be lost" if source else "beyond, double precision loses the start"
+            "with a source, whose share of the last times would be lost"
+            if source
+            else "beyond, double precision loses the start"
         )
         return f"`rate` times `horizon` must be at most {most:g} in size ({why}); got {reach:g}. Shorten the horizon, or give the drift as a function, drift=lambda t, x: rate * (mean - x), with `steps` above |rate| T."
 
@@ -166,9 +183,15 @@ def vector(name: str, value: Any, dim: int) -> np.ndarray:
         )
     array = numeric(name, value, f"It is one number, or one for each of {dim} coordinates.")
     if array.shape not in ((), (dim,)):
-        raise InputError(f"`{name}` must be one finite number, or one for each of {dim} coordinates; got {short_repr(value)}.")
+        raise InputError(
+            f"`{name}` must be one finite number, or one for each of {dim} coordinates; got {short_repr(value)}."
+        )
     return np.broadcast_to(array, (dim,)).copy()
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if np.ndim(value) == 0 and not hasattr(value, "S") and not hasattr(value, "U") else short_repr(value)
+    return (
+        f"{value:g}"
+        if np.ndim(value) == 0 and not hasattr(value, "S") and not hasattr(value, "U")
+        else short_repr(value)
+    )

@@ -28,7 +28,9 @@ class Region(abc.ABC):
         """Whether all its points have positive coordinates."""
         return False
 
-    def at(self, fraction: np.ndarray, horizon: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def at(
+        self, fraction: np.ndarray, horizon: float, x: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Times and places of points x of the region when a fraction of the time has passed."""
         return horizon * fraction, x
 
@@ -94,7 +96,9 @@ class Point(Region):
     def __post_init__(self) -> None:
         object.__setattr__(self, "x", _numbers("Point", "x", self.x))
         if self.x.ndim != 1:
-            raise InputError(f"`Point` needs x of shape (dim,); got shape {self.x.shape}. For dim = 1 write hn.Point([0.0]).")
+            raise InputError(
+                f"`Point` needs x of shape (dim,); got shape {self.x.shape}. For dim = 1 write hn.Point([0.0])."
+            )
 
     def check(self, dim: int, name: str) -> None:
         _fits("Point", self.x, dim, name)
@@ -152,7 +156,9 @@ def _numbers(region: str, name: str, value: Any) -> np.ndarray:
     except (TypeError, ValueError):
         array = np.asarray(np.nan)
     if array.ndim > 1 or array.size == 0 or not np.all(np.isfinite(array)):
-        raise InputError(f"`{region}` needs a finite number or one per coordinate for {name}; got {short_repr(value)}.")
+        raise InputError(
+            f"`{region}` needs a finite number or one per coordinate for {name}; got {short_repr(value)}."
+        )
     return array
 
 

@@ -22,7 +22,9 @@ from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.function import Function
 
-_NODES, _WEIGHTS = (0.5 * (a + b) for a, b in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0), strict=True))
+_NODES, _WEIGHTS = (
+    0.5 * (a + b) for a, b in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0), strict=True)
+)
 _COORDINATES = 2e6  # 2000 segments up to d = 1000, fewer beyond, 256 at least: kinks cross 7 to 58 % of segments
 _HALVINGS = 8  # what is narrower than 1/256 of a segment is a kink to rows, too
 _NEGLIGIBLE = 0.001  # a share of segments below which a kink hardly matters (or is a jump of curvature that looked like one)
@@ -30,7 +32,10 @@ _TOLERANCE = 1e-6  # of the derivatives' size: smooth segments miss by rounding
 
 
 def kinks(
-    problem: CanonicalProblem, seed: int, ctx: ExecutionContext, points: tuple[np.ndarray, np.ndarray] | None = None
+    problem: CanonicalProblem,
+    seed: int,
+    ctx: ExecutionContext,
+    points: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> dict[str, float]:
     """The share of segments on which a function of the problem has a kink or a jump, for each function that has such segments.
 
@@ -41,19 +46,27 @@ def kinks(
     ends: list[tuple[np.ndarray, np.ndarray]] = []
     for _ in range(2):
         if points is None:
-            t, x = problem.region.at(np.ones(n), problem.horizon, problem.region.sample(rng, n, problem.dim))
+            t, x = problem.region.at(
+                np.ones(n), problem.horizon, problem.region.sample(rng, n, problem.dim)
+            )
         else:
             chosen = rng.integers(len(points[0]), size=n)
             t, x = points[0][chosen], points[1][chosen]
         lag, walk = t * rng.random(n), problem.paths
-        ends.append((t * rng.random(n), walk.go(t, x, lag, walk.draw(rng, (n,), problem.dim)).place))
+        ends.append(
+            (t * rng.random(n), walk.go(t, x, lag, walk.draw(rng, (n,), problem.dim)).place)
+        )
     (t0, x0), (t1, x1) = ends
     found = {problem.data_name: _share(problem.initial, (x0,), (x1,), ctx)}
     for name, function in _coefficients(problem).items():
         found[name] = _share(function, (t0, x0), (t1, x1), ctx)
     if problem.source is not None:
         found["source"] = _share(problem.source, (t0, x0), (t1, x1), ctx)
-    return {name: share for name, share in found.items() if share > (_NEGLIGIBLE if points is None else 0.0)}
+    return {
+        name: share
+        for name, share in found.items()
+        if share > (_NEGLIGIBLE if points is None else 0.0)
+    }
 
 
 class _Mixed(eqx.Module):
@@ -65,7 +78,11 @@ class _Mixed(eqx.Module):
     def __call__(self, t: Array, x: Array) -> Array:
         here = self.coefficients.at(t, x)
         ways = jnp.asarray(np.random.default_rng(0).standard_normal((2, x.size)))
-        values = {"diffusion": here.diffusion.apply_sqrt(ways[0]), "drift": here.drift, "reaction": here.reaction}
+        values = {
+            "diffusion": here.diffusion.apply_sqrt(ways[0]),
+            "drift": here.drift,
+            "reaction": here.reaction,
+        }
         return jnp.sum(values[self.name] * (ways[1] if self.name != "reaction" else 1.0))
 
 
@@ -75,10 +92,16 @@ def _coefficients(problem: CanonicalProblem) -> dict[str, Function]:
     if given is None:
         return {}
     parts = {"diffusion": given.diffusion, "drift": given.drift, "reaction": given.reaction}
-    return {name: Function(_Mixed(given, name)) for name, part in parts.items() if isinstance(part, Function)}
+    return {
+        name: Function(_Mixed(given, name))
+        for name, part in parts.items()
+        if isinstance(part, Function)
+    }
 
 
-def _share(f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], ctx: ExecutionContext) -> float:
+def _share(
+    f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], ctx: ExecutionContext
+) -> float:
     total = len(start[0])
     orders = 4 if _in_pieces(f, start) else 2
     first: np.ndarray | None = None
@@ -88,9 +111,13 @@ def _share(f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ..
             left, right = _miss(f, start, middle, orders, ctx), _miss(f, middle, end, orders, ctx)
             goes_left = _worst(left) >= _worst(right)
             start, end = (
-                tuple(_where(goes_left, a, b) for a, b in zip(*pair, strict=True)) for pair in ((start, middle), (middle, end))
+                tuple(_where(goes_left, a, b) for a, b in zip(*pair, strict=True))
+                for pair in ((start, middle), (middle, end))
             )
-            miss = np.where(goes_left[:, None], left[0], right[0]), np.where(goes_left[:, None], left[1], right[1])
+            miss = (
+                np.where(goes_left[:, None], left[0], right[0]),
+                np.where(goes_left[:, None], left[1], right[1]),
+            )
         else:
             miss = _miss(f, start, end, orders, ctx)
         # A jump of the value stays as it is when a segment is halved, a jump of the slope is halved with it, and so on.
@@ -113,7 +140,11 @@ def _where(left: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _miss(
-    f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], orders: int, ctx: ExecutionContext
+    f: Function,
+    start: tuple[np.ndarray, ...],
+    end: tuple[np.ndarray, ...],
+    orders: int,
+    ctx: ExecutionContext,
 ) -> tuple[np.ndarray, np.ndarray]:
     """How far the changes of g, g', ... are from the integrals of g', g'', ..., and the size of what was compared; (n, orders) each."""
     floats = 4 * 2 ** (orders - 1) * (len(_NODES) + 2) * start[-1].shape[1]
@@ -152,7 +183,9 @@ def _in_pieces(f: Function, at: tuple[np.ndarray, ...]) -> bool:
     def joined(jaxpr: Any) -> bool:
         for e in jaxpr.eqns:
             inner: list[Any] = [
-                getattr(p, "jaxpr", p) for p in jax.tree.leaves(list(e.params.values()), is_leaf=is_inner) if is_inner(p)
+                getattr(p, "jaxpr", p)
+                for p in jax.tree.leaves(list(e.params.values()), is_leaf=is_inner)
+                if is_inner(p)
             ]
             # A sine with a program for each platform and a derivative of its own (problems/elementary.py) is smooth, whatever is inside.
             if any(i.primitive.name == "platform_index" for j in inner for i in j.eqns):
@@ -193,5 +226,6 @@ def _segment(context: tuple[Function, int, int], *ends: Array) -> tuple[Array, A
 def describe(found: dict[str, float]) -> str:
     """What was found, in words."""
     return " and ".join(
-        f"`{name}` has kinks or jumps ({100 * share:.2g} % of random segments cross one)" for name, share in found.items()
+        f"`{name}` has kinks or jumps ({100 * share:.2g} % of random segments cross one)"
+        for name, share in found.items()
     )

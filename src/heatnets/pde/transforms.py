@@ -150,7 +150,12 @@ class OUTransform(Transform):
         return _maths(t).exp(-self.theta * t)[..., None]
 
     def size(self, t: Any, x: Any) -> Any:
-        return np.abs(self.mean) + self.slope(t, x) * (np.abs(x) + np.abs(self.mean)) * (1 + np.abs(self.theta * t))[..., None]
+        return (
+            np.abs(self.mean)
+            + self.slope(t, x)
+            * (np.abs(x) + np.abs(self.mean))
+            * (1 + np.abs(self.theta * t))[..., None]
+        )
 
 
 class TransformChain(eqx.Module):
@@ -258,13 +263,19 @@ class _Force(eqx.Module):
     def __call__(self, s: Float[Array, ""], y: Float[Array, "dim"]) -> Float[Array, ""]:
         t, x = self.transform.from_canonical(jnp.asarray(s), y)
         share = self.transform.value_scale(t) * self.transform.rate(t)
-        return self.function(t, x) / (share * self.transform.stretch(t) ** self.power if self.power else share)
+        return self.function(t, x) / (
+            share * self.transform.stretch(t) ** self.power if self.power else share
+        )
 
 
 def seen(function: Function, transform: TransformChain, kind: type, arguments: str) -> Function:
     """A function of the user's in plain coordinates, with its Laplacian where that is given and coordinates are stretched alike."""
     known = function.laplacian is not None and transform.stretch(np.zeros(())) is not None
-    return Function(kind(function, transform, 0), kind(function.laplacian, transform, 2) if known else None, arguments)
+    return Function(
+        kind(function, transform, 0),
+        kind(function.laplacian, transform, 2) if known else None,
+        arguments,
+    )
 
 
 def start(function: Function, transform: TransformChain) -> Function:
@@ -278,8 +289,15 @@ def force(function: Function, transform: TransformChain) -> Function:
 class TransformedRegion(Region):
     """A region of the user's, in plain coordinates: drawn where the user sees it, then moved."""
 
-    def __init__(self, region: Region, transform: TransformChain, horizon: float, is_terminal: bool) -> None:
-        self.region, self.transform, self.horizon, self.is_terminal = region, transform, horizon, is_terminal
+    def __init__(
+        self, region: Region, transform: TransformChain, horizon: float, is_terminal: bool
+    ) -> None:
+        self.region, self.transform, self.horizon, self.is_terminal = (
+            region,
+            transform,
+            horizon,
+            is_terminal,
+        )
         self.single = region.single
 
     def __repr__(self) -> str:
@@ -295,6 +313,8 @@ class TransformedRegion(Region):
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         return self.region.sample(rng, count, dim)
 
-    def at(self, fraction: np.ndarray, horizon: float, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def at(
+        self, fraction: np.ndarray, horizon: float, x: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         gone = self.horizon * np.asarray(fraction)
         return self.transform.to_canonical(self.horizon - gone if self.is_terminal else gone, x)

@@ -16,7 +16,18 @@ from heatnets._core.statistics import rms
 from heatnets.certify.explain import Explanation
 from heatnets.metrics import random_points
 from heatnets.pde.function import place as named
-from heatnets.plotting.line_plots import LEAST, Curve, above, drawn, end_of, from_point, middle_of, reach_of, scale_of, size_of
+from heatnets.plotting.line_plots import (
+    LEAST,
+    Curve,
+    above,
+    drawn,
+    end_of,
+    from_point,
+    middle_of,
+    reach_of,
+    scale_of,
+    size_of,
+)
 from heatnets.plotting.style import COLOURS, GREY, decades, gridded, legend, legend_above, panels
 from heatnets.plotting.style import save as save
 from heatnets.plotting.style import svg as svg
@@ -39,14 +50,23 @@ def line(solution: Solution, *, times: Any = None, points: int = 201, seed: int 
     problem = solution.problem
     rng = streams.generator(streams.check_seed(seed), "plot line")
     s = _positions(points)
-    x = middle_of(solution) + s[:, None] * reach_of(solution) * np.sign(rng.standard_normal(problem.dim))
+    x = middle_of(solution) + s[:, None] * reach_of(solution) * np.sign(
+        rng.standard_normal(problem.dim)
+    )
     chosen = (
         np.array([0.0, 0.5, 1.0]) * problem.horizon
         if times is None
         else np.atleast_1d(numeric("times", times, "For example [0.1, 0.5]."))
     )
     curves = [Curve(f"t = {t:g}", s, np.full(len(s), t), x) for t in chosen]
-    return drawn(solution, curves, 0, seed, f"u along a diagonal of the region, d = {problem.dim}", scale_of(solution))
+    return drawn(
+        solution,
+        curves,
+        0,
+        seed,
+        f"u along a diagonal of the region, d = {problem.dim}",
+        scale_of(solution),
+    )
 
 
 def slices(
@@ -84,8 +104,13 @@ def slices(
     axes = _coordinates(coordinates, problem.dim)
     more = 0 if problem.dim == 1 else count("lines", lines, 0, "It is the number of random lines.")
     if not axes and not more:
-        raise InputError("`slices` has nothing to draw: give `coordinates`, or `lines` of at least 1.")
-    ways = [(f"along $x_{{{i + 1}}}$" if problem.dim > 1 else "u", np.eye(1, problem.dim, i)[0]) for i in axes]
+        raise InputError(
+            "`slices` has nothing to draw: give `coordinates`, or `lines` of at least 1."
+        )
+    ways = [
+        (f"along $x_{{{i + 1}}}$" if problem.dim > 1 else "u", np.eye(1, problem.dim, i)[0])
+        for i in axes
+    ]
     rng = streams.generator(streams.check_seed(seed), "plot slices")
     for k in range(more):
         way = rng.standard_normal(problem.dim)
@@ -96,10 +121,19 @@ def slices(
         x = middle + s[:, None] * reach * way
         curves.append(Curve(label, x[:, axes[0]] if alone else s, np.full(len(s), time), x))
     along = (f"$x_{{{axes[0] + 1}}}$" if problem.dim > 1 else "x") if alone else scale_of(solution)
-    return drawn(solution, curves, certified, seed, f"u({time:g}, x) through the region's middle, d = {problem.dim}", along)
+    return drawn(
+        solution,
+        curves,
+        certified,
+        seed,
+        f"u({time:g}, x) through the region's middle, d = {problem.dim}",
+        along,
+    )
 
 
-def evolution(solution: Solution, *, x: Any = None, points: int = 101, certified: int = 0, seed: int = 0) -> Figure:
+def evolution(
+    solution: Solution, *, x: Any = None, points: int = 101, certified: int = 0, seed: int = 0
+) -> Figure:
     """u over time at one point, with its error as in `slices`.
 
     Args:
@@ -113,10 +147,19 @@ def evolution(solution: Solution, *, x: Any = None, points: int = 101, certified
     t = problem.horizon * (0.5 + 0.5 * _positions(points))
     place = middle_of(solution) if x is None else numeric("x", x, "It is one point.")
     if place.shape != (problem.dim,):
-        raise InputError(f"`x` must be one point, of shape ({problem.dim},); got shape {place.shape}.")
+        raise InputError(
+            f"`x` must be one point, of shape ({problem.dim},); got shape {place.shape}."
+        )
     curve = Curve("u", t, t, np.broadcast_to(place, (len(t), problem.dim)))
     given = " (u is given at the right end)" if problem.is_terminal else ""
-    return drawn(solution, [curve], certified, seed, f"u(t, x) at {named([place])}, d = {problem.dim}", f"t{given}")
+    return drawn(
+        solution,
+        [curve],
+        certified,
+        seed,
+        f"u(t, x) at {named([place])}, d = {problem.dim}",
+        f"t{given}",
+    )
 
 
 def residuals(solution: Solution, *, points: int = 2000, seed: int = 0) -> Figure:
@@ -148,7 +191,9 @@ def residuals(solution: Solution, *, points: int = 2000, seed: int = 0) -> Figur
     often.hist(found, np.geomspace(low, high, _BINS + 1), color=COLOURS[0], alpha=0.75)
     marks = {"median": float(np.median(found)), "rms": typical, "largest": float(found.max())}
     for (name, value), style in zip(marks.items(), (":", "--", "-"), strict=True):
-        often.axvline(value, color=COLOURS[1], linestyle=style, linewidth=1.4, label=f"{name} {value:.1e}")
+        often.axvline(
+            value, color=COLOURS[1], linestyle=style, linewidth=1.4, label=f"{name} {value:.1e}"
+        )
     often.set(xscale="log", xlabel="|R|, in units of u over time", ylabel=f"points (of {points})")
     where = "on paths from the point" if problem.region.single else "in the region"
     legend_above(often, f"residual |R| {where}: rms {typical / unit:.1e} of u/T", 3)
@@ -157,7 +202,15 @@ def residuals(solution: Solution, *, points: int = 2000, seed: int = 0) -> Figur
     filled = [k for k in range(_TIMES) if np.any(slot == k)]
     middle = 0.5 * (edges[:-1] + edges[1:])[filled]
     spread = np.array([np.quantile(found[slot == k], [0.05, 0.5, 0.95, 1.0]) for k in filled])
-    when.fill_between(middle, spread[:, 0], spread[:, 2], color=COLOURS[0], alpha=0.25, linewidth=0, label="5 to 95 %")
+    when.fill_between(
+        middle,
+        spread[:, 0],
+        spread[:, 2],
+        color=COLOURS[0],
+        alpha=0.25,
+        linewidth=0,
+        label="5 to 95 %",
+    )
     when.plot(middle, spread[:, 1], color=COLOURS[0], label="median")
     when.plot(middle, spread[:, 3], ".-", color=COLOURS[1], linewidth=1, label="largest")
     when.set(yscale="log", xlabel="t", ylabel="|R|", xlim=(0, problem.horizon))
@@ -169,12 +222,22 @@ def weights(solution: Solution) -> Figure:
     """The trained weights at the end of the time interval, times the number M of their kind: 1 is what plain Monte Carlo would take."""
     figure, (ax,) = panels(1, height=3.3)
     found = {}
-    kinds = [kind for kind, number in zip(("initial", "source"), solution.stats["features"], strict=True) if number]
+    kinds = [
+        kind
+        for kind, number in zip(("initial", "source"), solution.stats["features"], strict=True)
+        if number
+    ]
     for kind, w in zip(kinds, (w for w in solution.weights if len(w)), strict=True):
-        found["terminal" if kind == "initial" and solution.problem.is_terminal else kind] = w if w.ndim == 1 else w.sum(axis=1)
+        found["terminal" if kind == "initial" and solution.problem.is_terminal else kind] = (
+            w if w.ndim == 1 else w.sum(axis=1)
+        )
     _weights(ax, found)
     degree = solution.stats["time_degree"]
-    legend_above(ax, f"weights at t = {end_of(solution):g}" + (f" (degree {degree} in time)" if degree else ""), 3)
+    legend_above(
+        ax,
+        f"weights at t = {end_of(solution):g}" + (f" (degree {degree} in time)" if degree else ""),
+        3,
+    )
     return figure
 
 
@@ -191,19 +254,32 @@ def history(solution: Solution) -> Figure:
     figure, axes = panels(2)
     for ax, across in zip(axes, (features, [r.seconds for r in rounds]), strict=True):
         ax.semilogy(across, error, "o-", color=COLOURS[0], label="each round, by its own judges")
-        ax.axhline(last, color=COLOURS[1], linestyle="--", label=f"the answer, by the last judges: {last:.1e}")
+        ax.axhline(
+            last,
+            color=COLOURS[1],
+            linestyle="--",
+            label=f"the answer, by the last judges: {last:.1e}",
+        )
         ax.set_ylabel("estimated relative error")
         for i, (place, height) in enumerate(zip(across, error, strict=True)):
-            ax.annotate(str(i), (place, height), xytext=(6, 4), textcoords="offset points", fontsize=8)
+            ax.annotate(
+                str(i), (place, height), xytext=(6, 4), textcoords="offset points", fontsize=8
+            )
         ax.margins(0.1)
         decades(ax)
     axes[0].set(xscale="log", xlabel="features", xlim=(min(features) / 1.5, max(features) * 1.5))
     axes[0].set_xticks(sorted(set(features)), [f"{m:,}" for m in sorted(set(features))])
     axes[0].xaxis.set_minor_locator(NullLocator())
     axes[1].set(xlabel="seconds since the start", xlim=(0, 1.08 * rounds[-1].seconds))
-    taken = [i for i, r in enumerate(rounds) if (r.features, r.rows) == (solution.stats["features"], solution.stats["rows"][0])]
+    taken = [
+        i
+        for i, r in enumerate(rounds)
+        if (r.features, r.rows) == (solution.stats["features"], solution.stats["rows"][0])
+    ]
     for i in taken[:1]:
-        axes[0].plot(features[i], error[i], "o", ms=11, mfc="none", color=COLOURS[1], label="the one taken")
+        axes[0].plot(
+            features[i], error[i], "o", ms=11, mfc="none", color=COLOURS[1], label="the one taken"
+        )
     title = f"growth in {len(rounds)} round{'s' if len(rounds) > 1 else ''}; it ended as {solution.stats['stopped']}"
     legend_above(axes[0], textwrap.fill(title, 60), 1)
     return figure
@@ -213,11 +289,18 @@ def explanation(found: Explanation) -> Figure:
     """What `solution.explain` found: the parts of the value, and the weights against those of Monte Carlo."""
     figure = Figure(figsize=(9.6, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    names = ["initial condition"] + [f"{a:.3g}–{b:.3g}" for a, b in zip(found.lags[:-1], found.lags[1:], strict=True)]
+    names = ["initial condition"] + [
+        f"{a:.3g}–{b:.3g}" for a, b in zip(found.lags[:-1], found.lags[1:], strict=True)
+    ]
     parts = [found.initial, *found.by_lag]
     colours = [COLOURS[0]] + [COLOURS[1]] * len(found.by_lag)
     left.bar(
-        range(len(parts)), [p.value for p in parts], yerr=[2 * p.error for p in parts], color=colours, capsize=2, ecolor=GREY
+        range(len(parts)),
+        [p.value for p in parts],
+        yerr=[2 * p.error for p in parts],
+        color=colours,
+        capsize=2,
+        ecolor=GREY,
     )
     left.axhline(0, color=GREY, linewidth=0.8)
     left.set_xticks(range(len(parts)), names, rotation=45, ha="right", fontsize=8)
@@ -227,7 +310,9 @@ def explanation(found: Explanation) -> Figure:
         title=f"u({found.t:g}, x) = {found.value:.5g}",
     )
     _weights(right, found.weights)
-    right.set_title(f"weights; {found.effective:.3g} effective features of {sum(map(len, found.weights.values()))}")
+    right.set_title(
+        f"weights; {found.effective:.3g} effective features of {sum(map(len, found.weights.values()))}"
+    )
     legend(right)
     for ax in (left, right):
         gridded(ax)
@@ -258,7 +343,9 @@ def _weights(ax: Any, weights: Mapping[str, np.ndarray]) -> None:
     largest = max(float(np.max(np.abs(w))) * len(w) for w in weights.values())
     if largest > _LINEAR:
         ax.set_yscale("symlog")
-        ax.yaxis.set_major_locator(SymmetricalLogLocator(base=10 if largest < 1e4 else 1000, linthresh=1))
+        ax.yaxis.set_major_locator(
+            SymmetricalLogLocator(base=10 if largest < 1e4 else 1000, linthresh=1)
+        )
 
 
 def _positions(points: int) -> np.ndarray:
@@ -268,7 +355,11 @@ def _positions(points: int) -> np.ndarray:
 def _coordinates(given: Sequence[int] | None, dim: int) -> list[int]:
     if given is None:
         return list(range(min(dim, 2)))
-    chosen = [count("coordinates", i, 0, "Coordinates are counted from 0, as in x[0].") for i in given]
+    chosen = [
+        count("coordinates", i, 0, "Coordinates are counted from 0, as in x[0].") for i in given
+    ]
     if any(i >= dim for i in chosen):
-        raise InputError(f"`coordinates` must be whole numbers below {dim}, the dimension; got {short_repr(list(given))}.")
+        raise InputError(
+            f"`coordinates` must be whole numbers below {dim}, the dimension; got {short_repr(list(given))}."
+        )
     return chosen

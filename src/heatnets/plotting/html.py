@@ -73,7 +73,13 @@ def times(ratio: float | None) -> str:
     """A ratio in words: 3.2×, 5,400×, 1e+08×."""
     if ratio is None:
         return "–"
-    return f"{ratio:.2g}×" if ratio < 100 else f"{float(f'{ratio:.2g}'):,.0f}×" if ratio < 1e6 else f"{ratio:.0e}×"
+    return (
+        f"{ratio:.2g}×"
+        if ratio < 100
+        else f"{float(f'{ratio:.2g}'):,.0f}×"
+        if ratio < 1e6
+        else f"{ratio:.0e}×"
+    )
 
 
 def parts(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -86,11 +92,15 @@ def parts(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
         end = start + len(group.columns)
         if group.head:
             columns = [*table.columns[:names], *group.columns]
-            filled = [(row[:names], row[start:end]) for row in table.rows if set(row[start:end]) != {"–"}]
+            filled = [
+                (row[:names], row[start:end]) for row in table.rows if set(row[start:end]) != {"–"}
+            ]
             rows = []
             for own, same in groupby(filled, key=lambda row: row[1]):
                 called = list(zip(*(name for name, _ in same), strict=True))
-                rows.append([*(c[0] if c[0] == c[-1] else f"{c[0]} … {c[-1]}" for c in called), *own])
+                rows.append(
+                    [*(c[0] if c[0] == c[-1] else f"{c[0]} … {c[-1]}" for c in called), *own]
+                )
             found.append((group.head, columns, rows))
         else:
             names = end
@@ -101,13 +111,22 @@ def parts(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
 def markdown(table: Table, widest: int = 10) -> str:
     """The table in Markdown; a group's head goes before its columns' names, or above a table of its own where all would be too wide."""
     if len(table.columns) > widest:
-        return "\n\n".join(f"*{head}*\n\n{_lines(columns, rows)}" for head, columns, rows in parts(table))
-    names = [f"{group.head}: {column}" if group.head else column for group in table.groups for column in group.columns]
+        return "\n\n".join(
+            f"*{head}*\n\n{_lines(columns, rows)}" for head, columns, rows in parts(table)
+        )
+    names = [
+        f"{group.head}: {column}" if group.head else column
+        for group in table.groups
+        for column in group.columns
+    ]
     return _lines(names, table.rows)
 
 
 def _lines(columns: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" if row else f"|{'---|' * len(columns)}" for row in (columns, [], *rows))
+    return "\n".join(
+        f"| {' | '.join(row)} |" if row else f"|{'---|' * len(columns)}"
+        for row in (columns, [], *rows)
+    )
 
 
 def text(table: Table) -> list[Any]:
@@ -117,7 +136,9 @@ def text(table: Table) -> list[Any]:
     shown = []
     names = sum(len(group.columns) for group in table.groups if not group.head)
     for head, columns, rows in parts(table):
-        one = Rich(title=head, title_justify="left", title_style="italic", box=None, padding=(0, 2, 0, 0))
+        one = Rich(
+            title=head, title_justify="left", title_style="italic", box=None, padding=(0, 2, 0, 0)
+        )
         for i, column in enumerate(columns):
             one.add_column(column, justify="left" if i < names else "right", overflow="fold")
         for row in rows:
@@ -162,13 +183,20 @@ def _section(section: Section) -> str:
 
 def _table(table: Table) -> str:
     heads = "".join(
-        f'<th colspan="{len(g.columns)}"{" class=group" if g.head else ""}>{html.escape(g.head)}</th>' for g in table.groups
+        f'<th colspan="{len(g.columns)}"{" class=group" if g.head else ""}>{html.escape(g.head)}</th>'
+        for g in table.groups
     )
     first = [i == 0 and bool(g.head) for g in table.groups for i in range(len(g.columns))]
 
     def line(tag: str, words: Sequence[str]) -> str:
         marks = (" class=first" if f else "" for f in first)
-        return "<tr>" + "".join(f"<{tag}{m}>{html.escape(w)}</{tag}>" for m, w in zip(marks, words, strict=True)) + "</tr>"
+        return (
+            "<tr>"
+            + "".join(
+                f"<{tag}{m}>{html.escape(w)}</{tag}>" for m, w in zip(marks, words, strict=True)
+            )
+            + "</tr>"
+        )
 
     body = "\n".join(line("td", row) for row in table.rows)
     groups = f"<tr>{heads}</tr>" if any(g.head for g in table.groups) else ""

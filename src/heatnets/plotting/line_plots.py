@@ -31,7 +31,9 @@ class Curve(NamedTuple):
     x: np.ndarray  # (n, dim)
 
 
-def drawn(solution: Solution, curves: list[Curve], certified: int, seed: int, title: str, along: str) -> Figure:
+def drawn(
+    solution: Solution, curves: list[Curve], certified: int, seed: int, title: str, along: str
+) -> Figure:
     """u along curves, with every error that is known: shaded or as bars above, on a logarithmic axis below."""
     problem, single = solution.problem, solution.problem.region.single
     known, estimate = problem.exact is not None, solution.stats["estimated_error"]
@@ -46,22 +48,33 @@ def drawn(solution: Solution, curves: list[Curve], certified: int, seed: int, ti
         colour, value = COLOURS[i % len(COLOURS)], solution(curve.t, curve.x)
         top.plot(curve.s, value, color=colour, label=curve.label)
         if known:
-            exact, few = exact_values(problem, curve.t, curve.x), slice(None, None, max(len(curve.s) // 20, 1))
+            exact, few = (
+                exact_values(problem, curve.t, curve.x),
+                slice(None, None, max(len(curve.s) // 20, 1)),
+            )
             top.plot(curve.s[few], exact[few], "o", mfc="none", ms=4, color=colour)
             axes[1].plot(curve.s, above(value - exact, size), color=colour, linewidth=1.2)
         if half is not None and not single:
-            top.fill_between(curve.s, value - half, value + half, color=colour, alpha=0.3, linewidth=0)
+            top.fill_between(
+                curve.s, value - half, value + half, color=colour, alpha=0.3, linewidth=0
+            )
         elif half is not None and np.any(here := _judged(solution, curve)):
-            top.errorbar(curve.s[here], value[here], half, fmt="none", color=colour, elinewidth=6, alpha=0.5)
+            top.errorbar(
+                curve.s[here], value[here], half, fmt="none", color=colour, elinewidth=6, alpha=0.5
+            )
             if below:
                 axes[1].plot(curve.s[here], np.full(int(here.sum()), half), "D", ms=6, color=GREY)
         if sure:
             marks += _bars(top, axes[1], curve, sure[i], colour)
     if known:
-        marks.append(Line2D([], [], marker="o", mfc="none", ms=4, color=GREY, linestyle="", label="exact"))
+        marks.append(
+            Line2D([], [], marker="o", mfc="none", ms=4, color=GREY, linestyle="", label="exact")
+        )
     if half is not None:
         name = f"estimated ± {half:.1e}"
-        at_point = Line2D([], [], marker="|", ms=8, mew=4, alpha=0.6, color=GREY, linestyle="", label=name)
+        at_point = Line2D(
+            [], [], marker="|", ms=8, mew=4, alpha=0.6, color=GREY, linestyle="", label=name
+        )
         marks.append(at_point if single else Patch(color=GREY, alpha=0.4, label=name))
         if below and not single:
             axes[1].axhline(half, color=GREY, linestyle="--", linewidth=1.2)
@@ -72,10 +85,24 @@ def drawn(solution: Solution, curves: list[Curve], certified: int, seed: int, ti
         axes[1].set_ylabel("|error of u|")
         told = [Line2D([], [], color=GREY, linewidth=1.2, label="true error")] if known else []
         if half is not None:
-            how: dict[str, Any] = {"marker": "D", "ms": 6, "linestyle": ""} if single else {"linestyle": "--", "linewidth": 1.2}
-            told.append(Line2D([], [], color=GREY, label="estimated, at the point" if single else "estimated (rms)", **how))
+            how: dict[str, Any] = (
+                {"marker": "D", "ms": 6, "linestyle": ""}
+                if single
+                else {"linestyle": "--", "linewidth": 1.2}
+            )
+            told.append(
+                Line2D(
+                    [],
+                    [],
+                    color=GREY,
+                    label="estimated, at the point" if single else "estimated (rms)",
+                    **how,
+                )
+            )
         if sure:
-            told.append(Line2D([], [], marker="v", ms=5, color=GREY, linestyle="", label="certified bound"))
+            told.append(
+                Line2D([], [], marker="v", ms=5, color=GREY, linestyle="", label="certified bound")
+            )
         legend_above(axes[1], "", 3, told)
         decades(axes[1])
     axes[-1].set_xlabel(along)
@@ -98,24 +125,43 @@ def _certified(solution: Solution, curves: list[Curve], number: int, seed: int) 
         return []
     n = len(curves[0].s)
     where = np.unique(np.round((np.arange(number) + 0.5) / number * (n - 1)).astype(int))
-    t, x = (np.concatenate([getattr(curve, name)[where] for curve in curves]) for name in ("t", "x"))
+    t, x = (
+        np.concatenate([getattr(curve, name)[where] for curve in curves]) for name in ("t", "x")
+    )
     found = solution.certify(t, x, seed=seed)
-    return [_Sure(where, found, slice(i * len(where), (i + 1) * len(where))) for i in range(len(curves))]
+    return [
+        _Sure(where, found, slice(i * len(where), (i + 1) * len(where))) for i in range(len(curves))
+    ]
 
 
 def _bars(top: Any, errors: Any, curve: Curve, sure: _Sure, colour: str) -> list[Line2D]:
     """Certified values with their intervals; those that are not certified as crosses, without. What the legend says of them."""
-    value, error, half, good = (getattr(sure.found, name)[sure.part] for name in ("value", "error", "halfwidth", "certified"))
+    value, error, half, good = (
+        getattr(sure.found, name)[sure.part]
+        for name in ("value", "error", "halfwidth", "certified")
+    )
     s, told = curve.s[sure.where], []
     if np.any(good):
-        top.errorbar(s[good], value[good], half[good], fmt=".", ms=5, color=colour, capsize=3, linewidth=1.2)
+        top.errorbar(
+            s[good], value[good], half[good], fmt=".", ms=5, color=colour, capsize=3, linewidth=1.2
+        )
         errors.plot(s[good], np.abs(error[good]) + half[good], "v", ms=5, color=colour)
         told.append(
-            Line2D([], [], marker=".", ms=6, color=GREY, linestyle="", label=f"certified, {100 * sure.found.confidence:g} %")
+            Line2D(
+                [],
+                [],
+                marker=".",
+                ms=6,
+                color=GREY,
+                linestyle="",
+                label=f"certified, {100 * sure.found.confidence:g} %",
+            )
         )
     if not np.all(good):
         top.plot(s[~good], value[~good], "x", ms=6, color=GREY)
-        told.append(Line2D([], [], marker="x", ms=6, color=GREY, linestyle="", label="not certified"))
+        told.append(
+            Line2D([], [], marker="x", ms=6, color=GREY, linestyle="", label="not certified")
+        )
     return told
 
 
@@ -171,11 +217,17 @@ def reach_of(solution: Solution) -> np.ndarray:
     return np.minimum(reach, 0.9 * middle_of(solution)) if problem.process.positive else reach
 
 
-def from_point(solution: Solution, rng: np.random.Generator, left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def from_point(
+    solution: Solution, rng: np.random.Generator, left: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Times and places on paths from a single point, when these fractions of the time are left to where u is given."""
     problem, canonical, n = solution.problem, solution.problem.canonical, len(left)
-    _, y = problem.transform.to_canonical(np.full(n, end_of(solution)), np.tile(middle_of(solution), (n, 1)))
+    _, y = problem.transform.to_canonical(
+        np.full(n, end_of(solution)), np.tile(middle_of(solution), (n, 1))
+    )
     s = np.full(n, canonical.horizon)
-    ends = canonical.paths.go(s, y, (1 - left) * s, canonical.paths.draw(rng, (n,), problem.dim)).place
+    ends = canonical.paths.go(
+        s, y, (1 - left) * s, canonical.paths.draw(rng, (n,), problem.dim)
+    ).place
     t, x = problem.transform.from_canonical(left * s, ends)
     return np.clip(t, 0.0, problem.horizon), x

@@ -61,12 +61,18 @@ def page(
     return html.page(title, intro, sections, flowing=True)
 
 
-def _answer(solution: Solution, certificates: list[tuple[float, np.ndarray, Certificate]]) -> Section:
+def _answer(
+    solution: Solution, certificates: list[tuple[float, np.ndarray, Certificate]]
+) -> Section:
     """What u is, and how far it may be believed."""
     stats, region = solution.stats, solution.problem.region
     estimate, size = stats["estimated_error"], size_of(solution)
     end = "0" if solution.problem.is_terminal else "T"
-    where = f"at the point, t = {end}" if region.single else "root mean square over the region and all times"
+    where = (
+        f"at the point, t = {end}"
+        if region.single
+        else "root mean square over the region and all times"
+    )
     good = solution.solved is not False
     if not good:
         said = [f"N{why_unsolved(stats)[1:]} No value of the network is shown."]
@@ -84,24 +90,49 @@ def _answer(solution: Solution, certificates: list[tuple[float, np.ndarray, Cert
         met = "is met" if stats["tolerance_met"] else "is not met"
         said.append(f"The tolerance that was asked for {met}: growth ended as {stats['stopped']}.")
     if not certificates:
-        said.append("No point was certified; u.certify(t, x) gives the true value at a point, with an interval.")
+        said.append(
+            "No point was certified; u.certify(t, x) gives the true value at a point, with an interval."
+        )
         return Section("answer", "The answer", said, [], [])
     rows, verdicts = [], []
     for i, (t, x, sure) in enumerate(certificates, 1):
         half, certified = float(sure.halfwidth), bool(sure.certified)
-        network, value, low, high = (rounded(float(v), half) for v in (sure.network, sure.value, sure.low, sure.high))
+        network, value, low, high = (
+            rounded(float(v), half) for v in (sure.network, sure.value, sure.low, sure.high)
+        )
         shown = [network if good else "–", value if good or certified else "–"]
         interval = [number(half), f"{low} to {high}"] if certified else ["–", "not certified"]
-        rows.append([str(i), f"{t:g}", place([np.atleast_1d(x)]).removeprefix("x = "), *shown, *interval])
-        told = ["certified" if certified else "not certified", sure.says_outside() if good else "", *sure.reasons]
+        rows.append(
+            [str(i), f"{t:g}", place([np.atleast_1d(x)]).removeprefix("x = "), *shown, *interval]
+        )
+        told = [
+            "certified" if certified else "not certified",
+            sure.says_outside() if good else "",
+            *sure.reasons,
+        ]
         verdict = "; ".join(filter(None, told))
-        verdicts.append([str(i), f"{100 * sure.confidence:g} %, {int(sure.samples)} samples, {sure.method}", verdict])
+        verdicts.append(
+            [
+                str(i),
+                f"{100 * sure.confidence:g} %, {int(sure.samples)} samples, {sure.method}",
+                verdict,
+            ]
+        )
     said.append(
         "True values at points, each with an interval that holds it as often as its confidence says, "
         "from samples of the equation that the network's error obeys."
     )
-    values = Table("Values", (ColumnGroup("", ("point", "t", "x", "network", "true value", "±", "interval")),), rows)
-    judged = Table("Whether to believe them", (ColumnGroup("", ("point", "confidence", "verdict")),), verdicts, words=True)
+    values = Table(
+        "Values",
+        (ColumnGroup("", ("point", "t", "x", "network", "true value", "±", "interval")),),
+        rows,
+    )
+    judged = Table(
+        "Whether to believe them",
+        (ColumnGroup("", ("point", "confidence", "verdict")),),
+        verdicts,
+        words=True,
+    )
     return Section("answer", "The answer", said, [values, judged], [])
 
 
@@ -122,18 +153,24 @@ def _pictures(solution: Solution) -> Section:
 def _computed(solution: Solution) -> Section:
     """Sizes, choices, least squares, seconds and versions."""
     s, given = solution.stats, solution.problem.data_name
-    rows, phases = s["rows"], {name: spent for name, spent in s["seconds"].items() if spent >= 0.0005}
+    rows, phases = (
+        s["rows"],
+        {name: spent for name, spent in s["seconds"].items() if spent >= 0.0005},
+    )
     facts = {
         "features": f"{s['features'][0]} from `{given}` + {s['features'][1]} from the source{', in antithetic pairs' if s['antithetic'] else ''}",
         "family": s["family"],
         "directions": s["design"],
-        "weights in time": f"polynomials of degree {s['time_degree']}" if s["time_degree"] else "constant",
+        "weights in time": f"polynomials of degree {s['time_degree']}"
+        if s["time_degree"]
+        else "constant",
         "trained on": f"{rows[0]} rows of the {'equation' if s['enforce'] == 'equation' else 'mild formulation'}, {s['collocation']}",
         f"`{given}`": f"{rows[1]} rows" if s["initial_rows"] == "soft" else "exactly",
         "least squares": f"{s['solver']}; rank {s['rank']}, condition {number(s['condition'])}, cut-off {number(s['rcond'])}, ridge {number(s['ridge'])}",
         "misfit of rows": f"{number(s['residual_train'])} where trained, {number(s['residual_held_out'])} where held out (relative)",
         "Laplacians": "; ".join(f"{name}: {way}" for name, way in s["laplacian"].items()) or "–",
-        "seconds": f"{sum(phases.values()):.2f}: " + ", ".join(f"{name} {spent:.2g}" for name, spent in phases.items()),
+        "seconds": f"{sum(phases.values()):.2f}: "
+        + ", ".join(f"{name} {spent:.2g}" for name, spent in phases.items()),
         "growth ended as": s["stopped"] or "– (a fixed size)",
         "device": s["device"],
         "memory": "–" if not s["peak_bytes"] else f"{s['peak_bytes'] / 2**20:,.0f} MiB at most",
@@ -167,5 +204,9 @@ def _computed(solution: Solution) -> Section:
 
 
 def _again(solution: Solution) -> str:
-    grown = " How far the growth gets in its seconds depends on the machine." if solution.stats["history"] else ""
+    grown = (
+        " How far the growth gets in its seconds depends on the machine."
+        if solution.stats["history"]
+        else ""
+    )
     return f"Every random draw comes from the seed {solution.stats['seed']}: the same versions give the same numbers, but for rounding.{grown}"

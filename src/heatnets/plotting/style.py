@@ -27,10 +27,16 @@ GREY = "#777777"
 FORMATS = (".png", ".svg", ".pdf")
 
 _INK, _PAPER = "#e8e6e1", "#16181a"  # of dark pictures: those of `report.page`
-_UNDATED = {".png": None, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same figure is the same file
+_UNDATED = {
+    ".png": None,
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}  # the same figure is the same file
 
 
-def panels(rows: int, *, width: float = 5.6, height: float = 2.7, share: bool = False) -> tuple[Figure, list[Any]]:
+def panels(
+    rows: int, *, width: float = 5.6, height: float = 2.7, share: bool = False
+) -> tuple[Figure, list[Any]]:
     """A figure of panels one below the other, narrow enough to be read on a telephone; `share` for one axis of x."""
     figure = Figure(figsize=(width, height * rows + 0.5), layout="constrained")
     axes = list(figure.subplots(rows, 1, sharex=share, squeeze=False)[:, 0])
@@ -54,12 +60,16 @@ def legend_above(ax: Any, title: str, columns: int = 2, more: Iterable[Artist] =
     """A title and a legend between it and the panel, where no curve can lie below the words; `more` are handles beside those of the panel."""
     handles = [*ax.get_legend_handles_labels()[0], *more]
     rows = -(-len(handles) // columns)
-    across = [handles[i] for j in range(columns) for i in range(j, len(handles), columns)]  # row by row, as they are read
+    across = [
+        handles[i] for j in range(columns) for i in range(j, len(handles), columns)
+    ]  # row by row, as they are read
     shown = ax.legend(
         handles=across, frameon=False, fontsize=8.5, ncols=columns, loc="lower left", bbox_to_anchor=(-0.01, 1.0),
         borderaxespad=0.2, handlelength=1.7, columnspacing=1.4,
     )  # fmt: skip
-    shown.set_in_layout(False)  # else long words would make the panel narrow; the title keeps the room
+    shown.set_in_layout(
+        False
+    )  # else long words would make the panel narrow; the title keeps the room
     ax.set_title(title or " ", pad=(8 if title else -4) + 13.5 * rows, loc="left", fontsize=10.5)
 
 
@@ -93,7 +103,10 @@ def save(figure: Figure, path: str | Path, dark: bool = False) -> Path:
     if not target.parent.is_dir():
         raise InputError(f"`path` must lie in a folder that exists; got {str(path)!r}.")
     out = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "heatnets"}), _darkened(figure) if dark else contextlib.nullcontext():
+    with (
+        matplotlib.rc_context({"svg.hashsalt": "heatnets"}),
+        _darkened(figure) if dark else contextlib.nullcontext(),
+    ):
         figure.savefig(out, format=ending[1:], dpi=160, metadata=_UNDATED[ending])
     return atomic_files.write(target, out.getvalue())
 
@@ -145,7 +158,9 @@ def _exchanged(colour: Any) -> Any:
     rgba = matplotlib.colors.to_rgba_array(colour)
     new = rgba.copy()
     for old, other in (((0.0, 0.0, 0.0), _INK), ((1.0, 1.0, 1.0), _PAPER)):
-        new[np.all(rgba[:, :3] == old, axis=1) & (rgba[:, 3] > 0), :3] = matplotlib.colors.to_rgb(other)
+        new[np.all(rgba[:, :3] == old, axis=1) & (rgba[:, 3] > 0), :3] = matplotlib.colors.to_rgb(
+            other
+        )
     if np.array_equal(new, rgba):
         return None
     return new if np.ndim(colour) == 2 else tuple(new[0])

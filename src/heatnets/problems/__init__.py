@@ -10,7 +10,14 @@ from typing import Any
 from heatnets._core.container import words
 from heatnets._core.errors import InputError, choice
 from heatnets.pde.problem import Problem
-from heatnets.problems import constant_coefficients, finance, paper, ridge_radial_modes, semilinear, variable_coefficients
+from heatnets.problems import (
+    constant_coefficients,
+    finance,
+    paper,
+    ridge_radial_modes,
+    semilinear,
+    variable_coefficients,
+)
 
 PROBLEMS: dict[str, Callable[..., Problem]] = {
     "forced-sine": paper.forced_sine,
@@ -102,5 +109,7 @@ def get(name: str, **parameters: Any) -> Problem:
     """
     known = parameters_of(name)
     if unknown := [p for p in parameters if p not in known]:
-        raise InputError(f"problem {name!r} takes the parameters {', '.join(known)}; got {', '.join(map(repr, unknown))}.")
+        raise InputError(
+            f"problem {name!r} takes the parameters {', '.join(known)}; got {', '.join(map(repr, unknown))}."
+        )
     return PROBLEMS[name](**parameters).with_provenance(_origin(name, parameters))

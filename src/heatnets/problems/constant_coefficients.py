@@ -46,7 +46,10 @@ class Bell(eqx.Module):
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         d, spread = x.size, 4 * self.axes.rates * t / x.size
-        return jnp.exp(-0.5 * jnp.sum(jnp.log1p(spread)) - jnp.sum(self.axes.along(t, x) ** 2 / (1 + spread)) / d)
+        return jnp.exp(
+            -0.5 * jnp.sum(jnp.log1p(spread))
+            - jnp.sum(self.axes.along(t, x) ** 2 / (1 + spread)) / d
+        )
 
 
 class BellAtStart(eqx.Module):
@@ -74,7 +77,9 @@ class Waves(eqx.Module):
     axes: Axes
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
-        return jnp.sum(jnp.exp(-4 * self.axes.rates * t) * jnp.sin(2 * self.axes.along(t, x))) / np.sqrt(x.size)
+        return jnp.sum(
+            jnp.exp(-4 * self.axes.rates * t) * jnp.sin(2 * self.axes.along(t, x))
+        ) / np.sqrt(x.size)
 
 
 class Start(eqx.Module):
@@ -98,36 +103,67 @@ class Reverted(eqx.Module):
         decay = jnp.exp(-self.rate * t)
         centre = self.mean + decay * (x - self.mean)
         spread = 2 * self.diffusion * (1 - decay**2) / (self.rate * x.size)
-        shape = jnp.exp(-0.5 * x.size * jnp.log1p(spread) - jnp.sum(centre**2) / (x.size * (1 + spread)))
+        shape = jnp.exp(
+            -0.5 * x.size * jnp.log1p(spread) - jnp.sum(centre**2) / (x.size * (1 + spread))
+        )
         return jnp.exp(self.reaction * t) * shape
 
 
-def anisotropic_gaussian(dim: int = 100, horizon: float = 0.5, condition: float = 100.0, seed: int = 0) -> Problem:
+def anisotropic_gaussian(
+    dim: int = 100, horizon: float = 0.5, condition: float = 100.0, seed: int = 0
+) -> Problem:
     """u0 = exp(-|x|²/d), a matrix A of given condition with random axes, a random drift."""
     axes = _axes(dimension(dim), float(number("condition", condition)), seed)
-    return Problem(dim=dim, horizon=horizon, initial=BellAtStart(), diffusion=axes.matrix, drift=axes.drift, exact=Bell(axes))
+    return Problem(
+        dim=dim,
+        horizon=horizon,
+        initial=BellAtStart(),
+        diffusion=axes.matrix,
+        drift=axes.drift,
+        exact=Bell(axes),
+    )
 
 
-def anisotropic_ridge(dim: int = 100, horizon: float = 0.5, condition: float = 100.0, seed: int = 0) -> Problem:
+def anisotropic_ridge(
+    dim: int = 100, horizon: float = 0.5, condition: float = 100.0, seed: int = 0
+) -> Problem:
     """u0 = exp(-(a·x)²) with a random unit vector a; A and drift as in `anisotropic_gaussian`."""
     axes = _axes(dimension(dim), float(number("condition", condition)), seed)
     a = np.random.default_rng(seed + 1).standard_normal(dim)
     a = a / np.linalg.norm(a)
     u = RidgeBell(a, axes.drift, a @ axes.matrix @ a)
-    return Problem(dim=dim, horizon=horizon, initial=Start(u), diffusion=axes.matrix, drift=axes.drift, exact=u)
+    return Problem(
+        dim=dim, horizon=horizon, initial=Start(u), diffusion=axes.matrix, drift=axes.drift, exact=u
+    )
 
 
-def anisotropic_waves(dim: int = 100, horizon: float = 0.5, condition: float = 100.0, seed: int = 0) -> Problem:
+def anisotropic_waves(
+    dim: int = 100, horizon: float = 0.5, condition: float = 100.0, seed: int = 0
+) -> Problem:
     """u0 = Σ sin(2 y_i)/√d in A's own axes; A and drift as in `anisotropic_gaussian`."""
     axes = _axes(dimension(dim), float(number("condition", condition)), seed)
     u = Waves(axes)
-    return Problem(dim=dim, horizon=horizon, initial=Start(u), diffusion=axes.matrix, drift=axes.drift, exact=u)
+    return Problem(
+        dim=dim, horizon=horizon, initial=Start(u), diffusion=axes.matrix, drift=axes.drift, exact=u
+    )
 
 
 def ornstein_uhlenbeck(
-    dim: int = 100, horizon: float = 1.0, rate: float = 0.8, mean: float = 0.3, diffusion: float = 0.6, reaction: float = -0.5
+    dim: int = 100,
+    horizon: float = 1.0,
+    rate: float = 0.8,
+    mean: float = 0.3,
+    diffusion: float = 0.6,
+    reaction: float = -0.5,
 ) -> Problem:
     """u0 = exp(-|x|²/d), the drift θ(m - x), the reaction c u."""
     u = Reverted(*(np.asarray(v, np.float64) for v in (rate, mean, diffusion, reaction)))
     process = OrnsteinUhlenbeck(rate, mean, diffusion)
-    return Problem(dim=dimension(dim), horizon=horizon, initial=BellAtStart(), process=process, reaction=reaction, exact=u)
+    return Problem(
+        dim=dimension(dim),
+        horizon=horizon,
+        initial=BellAtStart(),
+        process=process,
+        reaction=reaction,
+        exact=u,
+    )

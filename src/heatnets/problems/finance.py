@@ -74,7 +74,9 @@ class GeometricPrice(eqx.Module):
         left = jnp.maximum(self.horizon - t, 1e-300)
         centre, width = jnp.mean(jnp.log(x)) + self.trend * left, jnp.sqrt(self.variance * left)
         z = (centre - jnp.log(self.strike)) / width
-        expected = jnp.exp(centre + 0.5 * width**2) * norm.cdf(z + width) - self.strike * norm.cdf(z)
+        expected = jnp.exp(centre + 0.5 * width**2) * norm.cdf(z + width) - self.strike * norm.cdf(
+            z
+        )
         return jnp.exp(-self.rate * left) * expected
 
 
@@ -96,7 +98,9 @@ class Squares(eqx.Module):
         return jnp.sum(x**2)
 
 
-def _priced(payoff: Any, dim: int, horizon: float, rate: float, region: Region | None, exact: Any = None) -> Problem:
+def _priced(
+    payoff: Any, dim: int, horizon: float, rate: float, region: Region | None, exact: Any = None
+) -> Problem:
     volatility, correlation = market(dim)
     return Problem(
         dim=dim, horizon=horizon, terminal=payoff, process=GeometricBrownian(volatility, rate, correlation), reaction=-rate,
@@ -105,7 +109,11 @@ def _priced(payoff: Any, dim: int, horizon: float, rate: float, region: Region |
 
 
 def geometric_basket(
-    dim: int = 50, horizon: float = 1.0, strike: float = 100.0, rate: float = 0.03, region: Region | None = None
+    dim: int = 50,
+    horizon: float = 1.0,
+    strike: float = 100.0,
+    rate: float = 0.03,
+    region: Region | None = None,
 ) -> Problem:
     """A call on the geometric mean of correlated assets, in closed form; at the spot 100 unless a region is given."""
     n = dimension(dim)
@@ -117,20 +125,32 @@ def geometric_basket(
 
 
 def arithmetic_basket(
-    dim: int = 50, horizon: float = 1.0, strike: float = 100.0, rate: float = 0.03, region: Region | None = None
+    dim: int = 50,
+    horizon: float = 1.0,
+    strike: float = 100.0,
+    rate: float = 0.03,
+    region: Region | None = None,
 ) -> Problem:
     """A call on the mean of correlated assets: no closed form."""
-    return _priced(ArithmeticPayoff(number("strike", strike)), dimension(dim), horizon, rate, region)
+    return _priced(
+        ArithmeticPayoff(number("strike", strike)), dimension(dim), horizon, rate, region
+    )
 
 
 def max_call(
-    dim: int = 10, horizon: float = 1.0, strike: float = 100.0, rate: float = 0.03, region: Region | None = None
+    dim: int = 10,
+    horizon: float = 1.0,
+    strike: float = 100.0,
+    rate: float = 0.03,
+    region: Region | None = None,
 ) -> Problem:
     """A call on the best of correlated assets: no closed form."""
     return _priced(BestPayoff(number("strike", strike)), dimension(dim), horizon, rate, region)
 
 
-def barenblatt(dim: int = 100, horizon: float = 1.0, volatility: float = 0.4, rate: float = 0.05) -> Problem:
+def barenblatt(
+    dim: int = 100, horizon: float = 1.0, volatility: float = 0.4, rate: float = 0.05
+) -> Problem:
     """Black, Scholes and Barenblatt with the volatility at its upper end, where the payoff |x|² keeps it: linear, in closed form."""
     n = dimension(dim)
     given = [np.asarray(float(rate)), number("volatility", volatility), number("horizon", horizon)]
@@ -161,5 +181,10 @@ def default_risk(dim: int = 100, horizon: float = 1.0) -> Problem:
     process = GeometricBrownian(0.2, 0.02)
     source = DefaultRate(number("recovery", 2 / 3), number("rate", 0.02))
     return Problem(
-        dim=n, horizon=horizon, terminal=WorstPayoff(), source=source, process=process, region=Point(np.full(n, 100.0))
+        dim=n,
+        horizon=horizon,
+        terminal=WorstPayoff(),
+        source=source,
+        process=process,
+        region=Point(np.full(n, 100.0)),
     )

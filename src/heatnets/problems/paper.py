@@ -22,7 +22,9 @@ from heatnets.pde.regions import Box
 from heatnets.problems import elementary
 from heatnets.problems.parameters import dimension, number
 
-TRAIN_REGION = Box(-np.pi, np.pi)  # where the paper trains Examples 2 and 3 and the 1-D example; it tests on half of it
+TRAIN_REGION = Box(
+    -np.pi, np.pi
+)  # where the paper trains Examples 2 and 3 and the 1-D example; it tests on half of it
 
 Vector = Float[Array, "dim"]
 Scalar = Float[Array, ""]
@@ -82,7 +84,11 @@ class OscillatingSolution(eqx.Module):
 
 
 def oscillating(
-    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, wavenumber: float = 2.0, closed_form: bool = True
+    dim: int = 100,
+    horizon: float = 0.5,
+    diffusion: float = 1.0,
+    wavenumber: float = 2.0,
+    closed_form: bool = True,
 ) -> Problem:
     """Example 2: u = (t + e^{-t}) S_k(x), k = 2, wanted on [-π/2, π/2]^d. Additive, and u0 is an eigenfunction: easy."""
     shape = SineSum(dimension(dim), wavenumber, closed_form)
@@ -124,7 +130,9 @@ class SineProductSolution(eqx.Module):
         return jnp.exp(-x.size * self.diffusion * jnp.pi**2 * t) * SineProduct()(x)
 
 
-def product_of_sines(dim: int = 5, horizon: float = 0.05, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def product_of_sines(
+    dim: int = 5, horizon: float = 0.05, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """Example 1: u0 = Π sin(πx_i), no source, wanted on [-1, 1]^d (the paper does not name its region)."""
     shape = SineProduct(elementary if closed_form else jnp)
     return Problem(
@@ -167,12 +175,27 @@ class NonseparableSource(eqx.Module):
         q, dq = jax.jvp(u.q, (t,), (jnp.ones_like(t),))
         m2, b = u.fast.wavenumber**2, u.beta * t / dim
         a = 1 - jnp.exp(-t) + D * u.slow.wavenumber**2 * _growth(t)
-        return a, b, dq + D * q * m2 + 2 * D * q * b * dim, -u.beta * q / dim - 4 * D * q * b**2, 4 * D * q * b
+        return (
+            a,
+            b,
+            dq + D * q * m2 + 2 * D * q * b * dim,
+            -u.beta * q / dim - 4 * D * q * b**2,
+            4 * D * q * b,
+        )
 
     def _sums(self, x: Vector) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-        c, m, maths = self.solution.fast.amplitudes, self.solution.fast.wavenumber, self.solution.fast.maths
+        c, m, maths = (
+            self.solution.fast.amplitudes,
+            self.solution.fast.wavenumber,
+            self.solution.fast.maths,
+        )
         sine, cosine = maths.sin(m * x), maths.cos(m * x)
-        return jnp.sum(x**2), jnp.sum(c * sine), m * jnp.sum(c * x * cosine), jnp.sum(c * x**2 * sine)
+        return (
+            jnp.sum(x**2),
+            jnp.sum(c * sine),
+            m * jnp.sum(c * x * cosine),
+            jnp.sum(c * x**2 * sine),
+        )
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         a, b, p0, p1, p2 = self._coefficients(t, x.size)
@@ -202,7 +225,9 @@ def nonseparable(
     """Example 3: u = g S_2 + α t² e^{-t/3} exp(-βt|x|²/d) S_3, wanted on [-π/2, π/2]^d. The paper gives no α and β; 1 here."""
     n = dimension(dim)
     slow = SineSum(n, 2.0, closed_form)
-    solution = NonseparableSolution(slow, SineSum(n, 3.0, closed_form), number("alpha", alpha), number("beta", beta))
+    solution = NonseparableSolution(
+        slow, SineSum(n, 3.0, closed_form), number("alpha", alpha), number("beta", beta)
+    )
     source = NonseparableSource(solution, number("diffusion", diffusion))
     return Problem(
         dim=n,

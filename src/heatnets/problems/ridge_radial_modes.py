@@ -81,7 +81,9 @@ class OneCoordinate(eqx.Module):
     def _of(self, t: Scalar, y: Scalar) -> Scalar:
         if not self.forced:
             return self._p(t, y)
-        return _derivative(lambda s: self._p(s, y), t) - self.diffusion * self._laplacian(lambda z: self._p(t, z), y)
+        return _derivative(lambda s: self._p(s, y), t) - self.diffusion * self._laplacian(
+            lambda z: self._p(t, z), y
+        )
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         return self._of(t, self.coordinate(x))
@@ -131,7 +133,9 @@ class AtStart(eqx.Module):
         return self.solution.laplacian(jnp.zeros(()), x)
 
 
-def _problem(u: OneCoordinate | Modes, dim: int, horizon: float, closed_form: bool, forced: bool) -> Problem:
+def _problem(
+    u: OneCoordinate | Modes, dim: int, horizon: float, closed_form: bool, forced: bool
+) -> Problem:
     def given(f: Any) -> Function:
         return Function(f, laplacian=f.laplacian if closed_form else None)
 
@@ -203,53 +207,91 @@ class _RadialQuartic(eqx.Module):
         return y**2 + c * D * t * y + c * (D * t) ** 2
 
 
-def radial_gaussian(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def radial_gaussian(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u0 = exp(-|x|²/d), no source."""
     n = dimension(dim)
     u = OneCoordinate(_RadialBell(n), Radius(n), number("diffusion", diffusion))
     return _problem(u, n, horizon, closed_form, forced=False)
 
 
-def polynomial(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def polynomial(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u0 = |x|⁴/d², no source."""
     n = dimension(dim)
     u = OneCoordinate(_RadialQuartic(n), Radius(n), number("diffusion", diffusion))
     return _problem(u, n, horizon, closed_form, forced=False)
 
 
-def ridge(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def ridge(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u0 = exp(-(a·x)²), a ~ (1, 1/2, 1/3, ...), no source."""
     n = dimension(dim)
-    return _problem(OneCoordinate(_bell, Ridge(_unit(n)), number("diffusion", diffusion)), n, horizon, closed_form, forced=False)
+    return _problem(
+        OneCoordinate(_bell, Ridge(_unit(n)), number("diffusion", diffusion)),
+        n,
+        horizon,
+        closed_form,
+        forced=False,
+    )
 
 
-def smooth_basket(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def smooth_basket(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """A call on a basket of equal weights, its payoff smoothed over a width of 0.3: Bachelier's formula."""
     n = dimension(dim)
-    return _problem(OneCoordinate(_call, Ridge(_even(n)), number("diffusion", diffusion)), n, horizon, closed_form, forced=False)
+    return _problem(
+        OneCoordinate(_call, Ridge(_even(n)), number("diffusion", diffusion)),
+        n,
+        horizon,
+        closed_form,
+        forced=False,
+    )
 
 
-def moving_ridge(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def moving_ridge(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u = exp(-(a·x - t)²), a ~ (1, 1/2, 1/3, ...): initial condition and source matter alike."""
     n = dimension(dim)
     return _problem(
-        OneCoordinate(_moving_bell, Ridge(_unit(n)), number("diffusion", diffusion)), n, horizon, closed_form, forced=True
+        OneCoordinate(_moving_bell, Ridge(_unit(n)), number("diffusion", diffusion)),
+        n,
+        horizon,
+        closed_form,
+        forced=True,
     )
 
 
-def forced_ridge(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def forced_ridge(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u0 = 0, u = sin(3t) exp(-(a·x)²), a ~ (1, 1/2, 1/3, ...)."""
     n = dimension(dim)
     return _problem(
-        OneCoordinate(_growing_bell, Ridge(_unit(n)), number("diffusion", diffusion)), n, horizon, closed_form, forced=True
+        OneCoordinate(_growing_bell, Ridge(_unit(n)), number("diffusion", diffusion)),
+        n,
+        horizon,
+        closed_form,
+        forced=True,
     )
 
 
-def forced_radial(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def forced_radial(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u0 = 0, u = t exp(-|x|²/d)."""
     n = dimension(dim)
     return _problem(
-        OneCoordinate(_growing_radial, Radius(n), number("diffusion", diffusion)), n, horizon, closed_form, forced=True
+        OneCoordinate(_growing_radial, Radius(n), number("diffusion", diffusion)),
+        n,
+        horizon,
+        closed_form,
+        forced=True,
     )
 
 
@@ -284,7 +326,10 @@ class NeighbourProducts(eqx.Module):
 
     def __call__(self, x: Vector) -> Array:
         after, maths = jnp.roll(x, -1), self.maths
-        first, second = jnp.sum(maths.cos(x) * maths.cos(after)), jnp.sum(maths.sin(x) * maths.sin(2 * after))
+        first, second = (
+            jnp.sum(maths.cos(x) * maths.cos(after)),
+            jnp.sum(maths.sin(x) * maths.sin(2 * after)),
+        )
         return jnp.stack([first, second]) / np.sqrt(x.size)
 
 
@@ -303,7 +348,9 @@ def _network(dim: int, closed_form: bool) -> tuple[SineUnits, np.ndarray]:
     rng = np.random.default_rng(32)
     a = rng.standard_normal((32, dim))
     a *= rng.uniform(1, 3, (32, 1)) / np.linalg.norm(a, axis=1, keepdims=True)
-    units = SineUnits(a, rng.uniform(0, 2 * np.pi, 32), rng.standard_normal(32) / np.sqrt(32), _maths(closed_form))
+    units = SineUnits(
+        a, rng.uniform(0, 2 * np.pi, 32), rng.standard_normal(32) / np.sqrt(32), _maths(closed_form)
+    )
     return units, np.sum(a**2, axis=1)
 
 
@@ -311,7 +358,9 @@ def _maths(closed_form: bool) -> Any:
     return elementary if closed_form else jnp
 
 
-def sine_network(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def sine_network(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u0 = Σ c_k sin(a_k·x + b_k), 32 units, no source."""
     n = dimension(dim)
     units, eigenvalues = _network(n, closed_form)
@@ -319,7 +368,9 @@ def sine_network(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, c
     return _problem(u, n, horizon, closed_form, forced=False)
 
 
-def forced_network(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def forced_network(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u0 = 0, u = Σ a_k(t) c_k sin(a_k·x + b_k), half of the units growing like sin 2t, half like t²."""
     n = dimension(dim)
     units, eigenvalues = _network(n, closed_form)
@@ -327,14 +378,23 @@ def forced_network(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0,
     return _problem(u, n, horizon, closed_form, forced=True)
 
 
-def neighbour_products(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def neighbour_products(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u0 = Σ (cos x_i cos x_{i+1} + sin x_i sin 2x_{i+1}) / √d, cyclic, no source; d >= 2."""
     n = count("dim", dim, 2, "Neighbours need two coordinates.")
-    u = Modes(_decaying, NeighbourProducts(_maths(closed_form)), np.array([2.0, 5.0]), number("diffusion", diffusion))
+    u = Modes(
+        _decaying,
+        NeighbourProducts(_maths(closed_form)),
+        np.array([2.0, 5.0]),
+        number("diffusion", diffusion),
+    )
     return _problem(u, n, horizon, closed_form, forced=False)
 
 
-def product_of_cosines(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def product_of_cosines(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u0 = Π cos(κ x_i), d κ² = 4, no source."""
     n = dimension(dim)
     product = CosineProduct(np.asarray(2 / np.sqrt(n)), _maths(closed_form))
@@ -408,7 +468,9 @@ class ConstantSolution(eqx.Module):
         return self.initial(x)
 
 
-def quadratic_form(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def quadratic_form(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u0 = Σ i x_i²/d² + (v·x)², |v| = 1, no source."""
     n = dimension(dim)
     u0 = QuadraticForm(np.arange(1, n + 1) / n**2, _unit(n))
@@ -428,8 +490,16 @@ def kinked_ridge(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0) -
     return Problem(dim=n, horizon=horizon, diffusion=diffusion, initial=Kink(_even(n)), exact=exact)
 
 
-def constant(dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True) -> Problem:
+def constant(
+    dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
+) -> Problem:
     """u = 1."""
     one = Constant(np.asarray(1.0))
     initial = Function(one, laplacian=one.laplacian if closed_form else None)
-    return Problem(dim=dimension(dim), horizon=horizon, diffusion=diffusion, initial=initial, exact=ConstantSolution(one))
+    return Problem(
+        dim=dimension(dim),
+        horizon=horizon,
+        diffusion=diffusion,
+        initial=initial,
+        exact=ConstantSolution(one),
+    )

@@ -94,7 +94,14 @@ def _control(t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
 def hamilton_jacobi(dim: int = 100, horizon: float = 1.0) -> Problem:
     """u_t = Δu - |∇u|², u0 = log((1 + |x|²)/2): linear-quadratic control, at the origin."""
     n = dimension(dim)
-    return Problem(dim=n, horizon=horizon, initial=Cost(), source=_control, exact=Control(), region=Point(np.zeros(n)))
+    return Problem(
+        dim=n,
+        horizon=horizon,
+        initial=Cost(),
+        source=_control,
+        exact=Control(),
+        region=Point(np.zeros(n)),
+    )
 
 
 class Wave(eqx.Module):
@@ -104,7 +111,11 @@ class Wave(eqx.Module):
     horizon: Any
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
-        return self.kappa + 1 + jnp.sin(jnp.sum(x) / np.sqrt(x.size)) * jnp.exp(0.5 * (t - self.horizon))
+        return (
+            self.kappa
+            + 1
+            + jnp.sin(jnp.sum(x) / np.sqrt(x.size)) * jnp.exp(0.5 * (t - self.horizon))
+        )
 
 
 class WaveSource(eqx.Module):
@@ -120,7 +131,12 @@ def reaction_diffusion(dim: int = 100, horizon: float = 1.0, kappa: float = 0.6)
     """v_t + ½Δv + min(1, (v - solution)²) = 0, v(T) = κ + 1 + sin(Σ x_i/√d): oscillating, of the deep-BSDE paper."""
     v = Wave(number("kappa", kappa), np.asarray(float(horizon)))
     return Problem(
-        dim=dimension(dim), horizon=horizon, terminal=lambda x: v(v.horizon, x), source=WaveSource(v), exact=v, diffusion=0.5
+        dim=dimension(dim),
+        horizon=horizon,
+        terminal=lambda x: v(v.horizon, x),
+        source=WaveSource(v),
+        exact=v,
+        diffusion=0.5,
     )
 
 
@@ -152,7 +168,12 @@ def quadratic_gradient(dim: int = 100, horizon: float = 1.0) -> Problem:
     """v_t + ½Δv + |∇v|² = what makes sin((T - t + |x|²/d)^0.4) a solution: of the deep-BSDE paper."""
     v = Power(np.asarray(float(horizon)))
     return Problem(
-        dim=dimension(dim), horizon=horizon, terminal=lambda x: v(v.horizon, x), source=PowerSource(v), exact=v, diffusion=0.5
+        dim=dimension(dim),
+        horizon=horizon,
+        terminal=lambda x: v(v.horizon, x),
+        source=PowerSource(v),
+        exact=v,
+        diffusion=0.5,
     )
 
 
@@ -172,4 +193,11 @@ def burgers(dim: int = 20, horizon: float = 0.5) -> Problem:
     """v_t + d²/2 Δv + d (v - (2 + d)/(2d)) Σ ∂_i v = 0, a travelling front: Burgers type, of the deep-BSDE paper."""
     v, n = Front(), dimension(dim)
     end = np.asarray(float(horizon))
-    return Problem(dim=n, horizon=horizon, terminal=lambda x: v(end, x), source=_front, exact=v, diffusion=0.5 * n**2)
+    return Problem(
+        dim=n,
+        horizon=horizon,
+        terminal=lambda x: v(end, x),
+        source=_front,
+        exact=v,
+        diffusion=0.5 * n**2,
+    )

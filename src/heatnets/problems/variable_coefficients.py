@@ -45,7 +45,9 @@ class Rotating(eqx.Module):
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         ahead = jax.scipy.linalg.expm(self.B * t) @ x
-        return _bell(ahead @ ahead, 2 * -jnp.expm1(-2 * self.theta * t) / (self.theta * x.size), x.size)
+        return _bell(
+            ahead @ ahead, 2 * -jnp.expm1(-2 * self.theta * t) / (self.theta * x.size), x.size
+        )
 
 
 class Seasonal(eqx.Module):
@@ -54,7 +56,9 @@ class Seasonal(eqx.Module):
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         i = jnp.arange(x.size)
         moved = x + jnp.cos(i) - jnp.cos(t + i)
-        return jnp.exp(jnp.sin(t) - t) * _bell(moved @ moved, 4 * (t + jnp.sin(4 * t) / 8) / x.size, x.size)
+        return jnp.exp(jnp.sin(t) - t) * _bell(
+            moved @ moved, 4 * (t + jnp.sin(4 * t) / 8) / x.size, x.size
+        )
 
 
 class Porous(eqx.Module):
@@ -87,7 +91,11 @@ def hyperbolic_waves(dim: int = 20, horizon: float = 0.5) -> Problem:
     return Problem(dim=dimension(dim), horizon=horizon, initial=Start(u), exact=u, **_SINH)
 
 
-_SINH: dict[str, Any] = {"diffusion": lambda t, x: 1 + x**2, "drift": lambda t, x: x, "form": "trace"}
+_SINH: dict[str, Any] = {
+    "diffusion": lambda t, x: 1 + x**2,
+    "drift": lambda t, x: x,
+    "form": "trace",
+}
 
 
 def rotating(dim: int = 20, horizon: float = 0.5, seed: int = 0) -> Problem:
@@ -95,7 +103,9 @@ def rotating(dim: int = 20, horizon: float = 0.5, seed: int = 0) -> Problem:
     turn = np.random.default_rng(seed).standard_normal((dimension(dim), dim)) / np.sqrt(dim)
     B = -0.8 * np.eye(dim) + 0.5 * (turn - turn.T)
     u = Rotating(B, 0.8)
-    return Problem(dim=dim, horizon=horizon, initial=Start(u), exact=u, drift=lambda t, x: jnp.asarray(B) @ x)
+    return Problem(
+        dim=dim, horizon=horizon, initial=Start(u), exact=u, drift=lambda t, x: jnp.asarray(B) @ x
+    )
 
 
 def seasonal(dim: int = 20, horizon: float = 1.0) -> Problem:

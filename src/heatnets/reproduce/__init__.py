@@ -15,7 +15,17 @@ from typing import Any
 from heatnets._core.atomic_files import Ledger, ledger, read_json, write
 from heatnets._core.errors import HeatnetsError, InputError, choice
 from heatnets.plotting import figures, html
-from heatnets.reproduce import claims, convergence, horizons, nonseparable, one_dim, semilinear, table_1, table_2, underdetermined
+from heatnets.reproduce import (
+    claims,
+    convergence,
+    horizons,
+    nonseparable,
+    one_dim,
+    semilinear,
+    table_1,
+    table_2,
+    underdetermined,
+)
 from heatnets.reproduce.cells import Cell, compute
 from heatnets.reproduce.compare import CellResults
 
@@ -83,7 +93,10 @@ def _section(name: str, scale: str, found: Ledger) -> html.Section:
     """The section of a result from those of its cells that have the settings of this version's plan."""
     plan = RESULTS[name].plan(scale)
     return RESULTS[name].section(
-        CellResults({c.key: cell for c in plan if (cell := found.find(c.key, c.settings)) is not None}), scale
+        CellResults(
+            {c.key: cell for c in plan if (cell := found.find(c.key, c.settings)) is not None}
+        ),
+        scale,
     )
 
 

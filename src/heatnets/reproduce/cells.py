@@ -68,20 +68,28 @@ def compute(cell: Cell, progress: Progress | None = None) -> dict[str, Any]:
     return {**outcome, "made": made()}
 
 
-def trained(problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None) -> dict[str, Any]:
+def trained(
+    problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None
+) -> dict[str, Any]:
     """The paper's procedure, a network of a given size: `features`, `rows`, `train` (half width of the box of rows), `solve` (other keywords)."""
     keywords = {**paper(*options["features"], *options["rows"]), **options.get("solve", {})}
     region = Box(-options["train"], options["train"]) if "train" in options else None
     return _solved(problem, {**keywords, "train_region": region}, options, seed, progress)
 
 
-def default(problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None) -> dict[str, Any]:
+def default(
+    problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None
+) -> dict[str, Any]:
     """The plain call, with a budget of `seconds` where one is given."""
     return _solved(problem, {"seconds": options.get("seconds")}, options, seed, progress)
 
 
 def _solved(
-    problem: Problem, keywords: dict[str, Any], options: dict[str, Any], seed: int, progress: Progress | None
+    problem: Problem,
+    keywords: dict[str, Any],
+    options: dict[str, Any],
+    seed: int,
+    progress: Progress | None,
 ) -> dict[str, Any]:
     """Solve, `runs` times (the last is free of compilation), and measure at `points` random points or on a `grid`."""
     walls = []
@@ -97,7 +105,12 @@ def _solved(
         "laplacian": dict(s["laplacian"]), "residual_held_out": s["residual_held_out"], "estimated_error": s["estimated_error"],
         "warnings": list(s["warnings"]),
     }  # fmt: skip
-    measured = {"wall": walls[-1], "first_wall": walls[0], "phases": dict(s["seconds"]), "peak_bytes": s["peak_bytes"]}
+    measured = {
+        "wall": walls[-1],
+        "first_wall": walls[0],
+        "phases": dict(s["seconds"]),
+        "peak_bytes": s["peak_bytes"],
+    }
     return {**outcome, "measured": measured}
 
 
@@ -109,7 +122,9 @@ def _measure(u: Solution, options: dict[str, Any]) -> dict[str, Any]:
     n = options["grid"]
     region = u.problem.region
     assert isinstance(region, Box)
-    times, places = np.meshgrid(np.linspace(0, u.problem.horizon, n), np.linspace(region.low, region.high, n), indexing="ij")
+    times, places = np.meshgrid(
+        np.linspace(0, u.problem.horizon, n), np.linspace(region.low, region.high, n), indexing="ij"
+    )
     t, x = times.ravel(), places.reshape(-1, 1)
     value, exact = u(t, x), exact_values(u.problem, t, x)
     found: dict[str, Any] = {"errors": _errors(value, exact)}
@@ -128,9 +143,13 @@ def decoded(text: str) -> np.ndarray:
     return np.frombuffer(base64.b64decode(text), "<f2").astype(float)
 
 
-def direct(problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None) -> dict[str, Any]:
+def direct(
+    problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None
+) -> dict[str, Any]:
     """A direct estimator with `samples` samples: its relative error over `points` points, once per repetition."""
-    estimator = {"importance": montecarlo.importance, "transformed": montecarlo.transformed}[options["estimator"]]
+    estimator = {"importance": montecarlo.importance, "transformed": montecarlo.transformed}[
+        options["estimator"]
+    ]
     t, x = random_points(problem, options["points"])
     exact = exact_values(problem, t, x)
     start = time.perf_counter()
@@ -143,12 +162,16 @@ def direct(problem: Problem, options: dict[str, Any], seed: int, progress: Progr
     return {"l2": errors, "measured": {"wall": time.perf_counter() - start}}
 
 
-def transcribed(problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None) -> dict[str, Any]:
+def transcribed(
+    problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None
+) -> dict[str, Any]:
     """The paper's matrix by a plain implementation, on `fraction_rows` of its `rows`, seconds scaled to all of them."""
     return plain.measure(problem, options, seed)
 
 
-def semilinear(problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None) -> dict[str, Any]:
+def semilinear(
+    problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None
+) -> dict[str, Any]:
     """The plain call for a source that depends on u, against the `reference` at the one point asked for, uncorrected and certified; without one, against the exact
     solution over the region, certified at one of its points."""
     start = time.perf_counter()
@@ -157,7 +180,10 @@ def semilinear(problem: Problem, options: dict[str, Any], seed: int, progress: P
     reference, s = options.get("reference"), u.stats
     t, x = random_points(problem, 1, seed=seed)
     if reference is None:
-        error, truth = _measure(u, {"points": 2000})["errors"]["l2"], float(exact_values(problem, t[0], x[0]))
+        error, truth = (
+            _measure(u, {"points": 2000})["errors"]["l2"],
+            float(exact_values(problem, t[0], x[0])),
+        )
     else:
         error, truth = abs(float(u(t[0], x[0])) - reference) / abs(reference), reference
     start = time.perf_counter()

@@ -31,9 +31,25 @@ def plan(scale: str) -> list[Cell]:
     cells = []
     for problem, d, features, _ in CASES:
         parameters = {"dim": d, "horizon": 0.5}
-        options: dict[str, Any] = {"features": _features(scale, features), "rows": ROWS[scale], "train": math.pi, "runs": 2}
-        cells.append(Cell(f"paper {problem} d={d}", "trained", problem, parameters, options, cost=3.0))
-        cells.append(Cell(f"default {problem} d={d}", "default", problem, parameters, {"seconds": 20.0}, cost=20.0))
+        options: dict[str, Any] = {
+            "features": _features(scale, features),
+            "rows": ROWS[scale],
+            "train": math.pi,
+            "runs": 2,
+        }
+        cells.append(
+            Cell(f"paper {problem} d={d}", "trained", problem, parameters, options, cost=3.0)
+        )
+        cells.append(
+            Cell(
+                f"default {problem} d={d}",
+                "default",
+                problem,
+                parameters,
+                {"seconds": 20.0},
+                cost=20.0,
+            )
+        )
     return cells
 
 
@@ -43,7 +59,11 @@ def section(done: CellResults, scale: str) -> Section:
         own, default = f"paper {problem} d={d}", f"default {problem} d={d}"
         phases = done[own]["measured"]["phases"] if own in done else {}
         spent = [done.seconds(k) for k in (own, default)]
-        chosen = f"{done[default]['features'][0]} + {done[default]['features'][1]}" if default in done else "–"
+        chosen = (
+            f"{done[default]['features'][0]} + {done[default]['features'][1]}"
+            if default in done
+            else "–"
+        )
         rows.append([
             f"{_NAMES[problem]}, d = {d}", f"{sum(features):,}", f"{seconds:g} s", "–".join(map(str, _features(scale, features))).replace("–", " + "),
             number(done.errors(own)[1]), duration(phases.get('assembly')), duration(phases.get('solve')), duration(spent[0]),
@@ -53,7 +73,9 @@ def section(done: CellResults, scale: str) -> Section:
         bars.append((f"{_NAMES[problem]}, d = {d}", seconds, *spent))
     figure, axes = panels(1, 1, 7.5, 2.8)
     ax = axes[0, 0]
-    for i, (label, colour) in enumerate((("the paper (A100)", PUBLISHED), ("its set-up here", OURS), ("the default", DEFAULT))):
+    for i, (label, colour) in enumerate(
+        (("the paper (A100)", PUBLISHED), ("its set-up here", OURS), ("the default", DEFAULT))
+    ):
         ax.barh(
             [k + 0.27 * (i - 1) for k in range(len(bars))],
             [bar[1 + i] or float("nan") for bar in bars],
@@ -61,7 +83,12 @@ def section(done: CellResults, scale: str) -> Section:
             color=colour,
             label=label,
         )
-    ax.set(xscale="log", yticks=range(len(bars)), yticklabels=[bar[0] for bar in bars], xlabel="seconds, building and training")
+    ax.set(
+        xscale="log",
+        yticks=range(len(bars)),
+        yticklabels=[bar[0] for bar in bars],
+        xlabel="seconds, building and training",
+    )
     ax.invert_yaxis()
     ax.grid(axis="x", alpha=0.25, linewidth=0.6)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8.5)

@@ -98,7 +98,10 @@ def settings_table(done: CellResults, plan: list[Cell], facts: dict[str, str]) -
     missing = [cell.key for cell in plan if cell.key not in done]
     if missing:
         rows.append(
-            ["not computed", f"{len(missing)} of {len(plan)} cells: {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}"]
+            [
+                "not computed",
+                f"{len(missing)} of {len(plan)} cells: {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}",
+            ]
         )
     makes: dict[str, int] = {}
     for cell in done.values():
@@ -107,7 +110,10 @@ def settings_table(done: CellResults, plan: list[Cell], facts: dict[str, str]) -
         makes[words] = makes.get(words, 0) + 1
     rows += [["made with", f"{words}: {count} cells"] for words, count in makes.items()]
     spent = sum(
-        cell["measured"]["first_wall"] if "first_wall" in cell["measured"] else cell["measured"]["wall"] for cell in done.values()
+        cell["measured"]["first_wall"]
+        if "first_wall" in cell["measured"]
+        else cell["measured"]["wall"]
+        for cell in done.values()
     )
     rows.append(["the solver took", f"{spent:.0f} s in all in first runs, compilation included"])
     return Table("Settings", (ColumnGroup("", ("what", "value")),), rows)

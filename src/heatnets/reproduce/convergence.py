@@ -16,7 +16,11 @@ from heatnets.reproduce.figures import Line, draw, finish, panels
 
 TITLE = "Rates: direct estimators and trained networks"
 # Estimator, problem, dimension.
-DIRECT = [("importance", "oscillating", 10), ("importance", "oscillating", 100), ("transformed", "forced-sine", 1)]
+DIRECT = [
+    ("importance", "oscillating", 10),
+    ("importance", "oscillating", 100),
+    ("transformed", "forced-sine", 1),
+]
 SAMPLES = {"quick": (64, 256, 1024, 4096), "paper": (64, 256, 1024, 4096, 16384, 65536)}
 REPETITIONS = {"quick": 8, "paper": 20}
 NETWORK = (10, 100)
@@ -29,9 +33,23 @@ def plan(scale: str) -> list[Cell]:
     cells = []
     for estimator, problem, d in DIRECT:
         for n in SAMPLES[scale]:
-            options: dict[str, Any] = {"estimator": estimator, "samples": n, "points": 16, "repetitions": REPETITIONS[scale]}
+            options: dict[str, Any] = {
+                "estimator": estimator,
+                "samples": n,
+                "points": 16,
+                "repetitions": REPETITIONS[scale],
+            }
             parameters = {"dim": d, "horizon": 0.5} if d > 1 else {"horizon": 0.5}
-            cells.append(Cell(f"{estimator} d={d} samples={n}", "direct", problem, parameters, options, cost=1 + n * d * 1e-6))
+            cells.append(
+                Cell(
+                    f"{estimator} d={d} samples={n}",
+                    "direct",
+                    problem,
+                    parameters,
+                    options,
+                    cost=1 + n * d * 1e-6,
+                )
+            )
     for d in NETWORK:
         for M in FEATURES[scale]:
             options = {"features": (M // 3, M - M // 3), "rows": ROWS[scale], "train": math.pi}
@@ -39,7 +57,9 @@ def plan(scale: str) -> list[Cell]:
                 Cell(f"network d={d} M={M} seed={seed}", "trained", "oscillating", {"dim": d, "horizon": 0.5}, options, seed, 0.3 + M * d * 1e-5)
                 for seed in range(SEEDS[scale])
             ]  # fmt: skip
-        cells.append(Cell(f"default d={d}", "default", "oscillating", {"dim": d, "horizon": 0.5}, cost=5.0))
+        cells.append(
+            Cell(f"default d={d}", "default", "oscillating", {"dim": d, "horizon": 0.5}, cost=5.0)
+        )
     return cells
 
 
@@ -55,10 +75,20 @@ def section(done: CellResults, scale: str) -> Section:
     figure, axes = panels(1, 1, 7.5, 4.6)
     rows, lines = [], []
 
-    def add(label: str, theory: str, sizes: list[int], errors: np.ndarray, colour: str, marker: str, style: str) -> None:
+    def add(
+        label: str,
+        theory: str,
+        sizes: list[int],
+        errors: np.ndarray,
+        colour: str,
+        marker: str,
+        style: str,
+    ) -> None:
         middle = np.sqrt(np.mean(errors**2, axis=0))
         lines.append(Line(label, sizes, list(middle), colour, marker, style))
-        p, low, high = slope(sizes, errors) if len(sizes) > 1 and len(errors) > 1 else (math.nan,) * 3
+        p, low, high = (
+            slope(sizes, errors) if len(sizes) > 1 and len(errors) > 1 else (math.nan,) * 3
+        )
         rows.append([label, theory, f"{p:.2f}", f"[{low:.2f}, {high:.2f}]", f"{sizes[0]:,} – {sizes[-1]:,}", f"{len(errors)}",
                      number(float(middle[0])), number(float(middle[-1]))])  # fmt: skip
 
@@ -68,16 +98,34 @@ def section(done: CellResults, scale: str) -> Section:
             errors = np.array([done[f"{estimator} d={d} samples={n}"]["l2"] for n in sizes]).T
             add(f"direct, {estimator}, d = {d}", "-0.5", sizes, errors, COLOURS[i], "s", "--")
     for i, d in enumerate(NETWORK):
-        sizes = [M for M in FEATURES[scale] if all(f"network d={d} M={M} seed={s}" in done for s in range(SEEDS[scale]))]
+        sizes = [
+            M
+            for M in FEATURES[scale]
+            if all(f"network d={d} M={M} seed={s}" in done for s in range(SEEDS[scale]))
+        ]
         if sizes:
             errors = np.array(
-                [[done[f"network d={d} M={M} seed={s}"]["errors"]["l2"] for M in sizes] for s in range(SEEDS[scale])]
+                [
+                    [done[f"network d={d} M={M} seed={s}"]["errors"]["l2"] for M in sizes]
+                    for s in range(SEEDS[scale])
+                ]
             )
             add(f"the paper's set-up here, d = {d}", "-0.5", sizes, errors, COLOURS[i], "o", "-")
         if (key := f"default d={d}") in done:
             size, error = sum(done[key]["features"]), done[key]["errors"]["l2"]
             lines.append(Line(f"the default, d = {d}", [size], [error], COLOURS[i], "*", ""))
-            rows.append([f"the default, d = {d}", "–", "–", "–", f"{size}", "1", number(error), number(error)])
+            rows.append(
+                [
+                    f"the default, d = {d}",
+                    "–",
+                    "–",
+                    "–",
+                    f"{size}",
+                    "1",
+                    number(error),
+                    number(error),
+                ]
+            )
     draw(axes[0, 0], lines)
     n = np.array(SAMPLES[scale], float)
     axes[0, 0].plot(n, 3 / np.sqrt(n), color="#777777", lw=0.8, label="slope -1/2")

@@ -27,7 +27,9 @@ class Line(NamedTuple):
     band: tuple[Sequence[float], Sequence[float]] | None = None
 
 
-def panels(rows: int, columns: int, width: float = 10.5, height: float = 3.2) -> tuple[Figure, np.ndarray]:
+def panels(
+    rows: int, columns: int, width: float = 10.5, height: float = 3.2
+) -> tuple[Figure, np.ndarray]:
     figure = Figure(figsize=(width, height * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, sharey="row")
 
@@ -50,9 +52,24 @@ def draw(ax: Any, lines: Sequence[Line], said: Sequence[TextClaim] = ()) -> None
             label=line.label,
         )
     for i, words in enumerate(said):
-        low, high = words.low / (1.25 if words.low == words.high else 1), words.high * (1.25 if words.low == words.high else 1)
-        first, last = (words.first / 1.12, words.last * 1.12) if words.first == words.last else (words.first, words.last)
-        box = ax.fill_between([first, last], low, high, facecolor="none", edgecolor="#777777", hatch="////", linewidth=0.8)
+        low, high = (
+            words.low / (1.25 if words.low == words.high else 1),
+            words.high * (1.25 if words.low == words.high else 1),
+        )
+        first, last = (
+            (words.first / 1.12, words.last * 1.12)
+            if words.first == words.last
+            else (words.first, words.last)
+        )
+        box = ax.fill_between(
+            [first, last],
+            low,
+            high,
+            facecolor="none",
+            edgecolor="#777777",
+            hatch="////",
+            linewidth=0.8,
+        )
         if i == 0:
             box.set_label("the paper, in words")
     ax.set_xscale("log")
@@ -66,13 +83,23 @@ def finish(figure: Figure, axes: np.ndarray, columns: int = 4) -> Figure:
     for ax in axes.ravel():
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5)
+    figure.legend(
+        list(found.values()),
+        list(found),
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize=8.5,
+    )
     return figure
 
 
 def shades(count: int, name: str) -> list[str]:
     """Tones of one colour map, dark to light, for a family of curves."""
-    return [matplotlib.colors.to_hex(matplotlib.colormaps[name](v)) for v in np.linspace(0.9, 0.45, count)]
+    return [
+        matplotlib.colors.to_hex(matplotlib.colormaps[name](v))
+        for v in np.linspace(0.9, 0.45, count)
+    ]
 
 
 OURS, DEFAULT, PUBLISHED, FOURTH = COLOURS[0], COLOURS[1], "#777777", COLOURS[2]

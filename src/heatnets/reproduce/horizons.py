@@ -17,7 +17,10 @@ DIMS = {"quick": (5, 20, 100), "paper": (5, 10, 20, 50, 100, 200, 300, 500, 750,
 FURTHER = {"quick": (500,), "paper": (2000, 5000, 10_000)}
 TIMES = {"quick": (0.25, 1.0), "paper": (0.25, 0.5, 0.75, 1.0)}
 # By published number of features: ours (M0, M1).
-SIZES = {"quick": {1500: (100, 200), 8000: (300, 500)}, "paper": {1500: (500, 1000), 8000: (3000, 5000)}}
+SIZES = {
+    "quick": {1500: (100, 200), 8000: (300, 500)},
+    "paper": {1500: (500, 1000), 8000: (3000, 5000)},
+}
 ROWS = {"quick": (1500, 300), "paper": (10_000, 2_000)}
 
 
@@ -27,10 +30,27 @@ def plan(scale: str) -> list[Cell]:
         for T in TIMES[scale]:
             parameters = {"dim": d, "horizon": T}
             for M, features in SIZES[scale].items() if d in DIMS[scale] else ():
-                options: dict[str, Any] = {"features": features, "rows": ROWS[scale], "train": math.pi}
+                options: dict[str, Any] = {
+                    "features": features,
+                    "rows": ROWS[scale],
+                    "train": math.pi,
+                }
                 cost = 0.2 + sum(features) * ROWS[scale][0] * d * 1e-9
-                cells.append(Cell(f"paper d={d} T={T} M={M}", "trained", "oscillating", parameters, options, cost=cost))
-            cells.append(Cell(f"default d={d} T={T}", "default", "oscillating", parameters, cost=2 + 4e-3 * d))
+                cells.append(
+                    Cell(
+                        f"paper d={d} T={T} M={M}",
+                        "trained",
+                        "oscillating",
+                        parameters,
+                        options,
+                        cost=cost,
+                    )
+                )
+            cells.append(
+                Cell(
+                    f"default d={d} T={T}", "default", "oscillating", parameters, cost=2 + 4e-3 * d
+                )
+            )
     return cells
 
 
@@ -47,7 +67,11 @@ def section(done: CellResults, scale: str) -> Section:
                 for T, colour in zip(times, colours, strict=True):
                     keys = {d: f"{'paper' if kind else 'default'} d={d} T={T}{kind}" for d in dims}
                     found = {d: done[k]["errors"][norm] for d, k in keys.items() if k in done}
-                    lines.append(Line(f"{label}, T = {T:g}", list(found), list(found.values()), colour, marker))
+                    lines.append(
+                        Line(
+                            f"{label}, T = {T:g}", list(found), list(found.values()), colour, marker
+                        )
+                    )
             draw(axes[row, column], lines, HORIZONS[M])
             axes[row, column].set(xlabel="dimension d", title=f"{title}, M = {sum(features):,}")
         axes[row, 0].set_ylabel("relative error")
@@ -55,13 +79,25 @@ def section(done: CellResults, scale: str) -> Section:
     for M, features in SIZES[scale].items():
         rows = []
         for d in dims:
-            said = "; ".join(dict.fromkeys(s.words for s in HORIZONS[M] if s.first <= d <= s.last)) or "–"
+            said = (
+                "; ".join(dict.fromkeys(s.words for s in HORIZONS[M] if s.first <= d <= s.last))
+                or "–"
+            )
             own = [number(done.errors(f"paper d={d} T={T} M={M}")[1]) for T in times]
             default = [number(done.errors(f"default d={d} T={T}")[1]) for T in times]
-            chosen = [sum(done[k]["features"]) for T in times if (k := f"default d={d} T={T}") in done]
-            seconds = [done.seconds(f"{k} d={d} T={T}{m}") for k, m in (("paper", f" M={M}"), ("default", "")) for T in times]
+            chosen = [
+                sum(done[k]["features"]) for T in times if (k := f"default d={d} T={T}") in done
+            ]
+            seconds = [
+                done.seconds(f"{k} d={d} T={T}{m}")
+                for k, m in (("paper", f" M={M}"), ("default", ""))
+                for T in times
+            ]
             halves = seconds[: len(times)], seconds[len(times) :]
-            spent = [duration(max(s for s in half if s is not None)) if any(half) else "–" for half in halves]
+            spent = [
+                duration(max(s for s in half if s is not None)) if any(half) else "–"
+                for half in halves
+            ]
             most = f"{max(chosen)}" if chosen else "–"
             rows.append([f"{d:,}", said, *own, spent[0], *default, most, spent[1]])
         at = tuple(f"T = {T:g}" for T in times)
@@ -71,7 +107,9 @@ def section(done: CellResults, scale: str) -> Section:
             ColumnGroup(f"the paper's set-up here ({done.devices()})", (*at, "seconds, at most")),
             ColumnGroup("the default", (*at, "features, at most", "seconds, at most")),
         )
-        sizes = f"M = {features[0]:,} + {features[1]:,}, N = {ROWS[scale][0]:,} + {ROWS[scale][1]:,}"
+        sizes = (
+            f"M = {features[0]:,} + {features[1]:,}, N = {ROWS[scale][0]:,} + {ROWS[scale][1]:,}"
+        )
         tables.append(Table(f"Example 2, relative L2 errors, {sizes}", groups, rows))
     facts = {
         "problem": "u = (t + e^-t) Σ sin(2 x_i) / √d; trained on [-π, π]^d, tested on [-π/2, π/2]^d at 6,000 random points",

@@ -26,12 +26,29 @@ def plan(scale: str) -> list[Cell]:
     for d in (*DIMS[scale], *FURTHER[scale]):
         for T in HORIZONS:
             parameters = {"dim": d, "horizon": T}
-            options: dict[str, Any] = {"features": FEATURES[scale], "rows": ROWS[scale], "train": math.pi}
+            options: dict[str, Any] = {
+                "features": FEATURES[scale],
+                "rows": ROWS[scale],
+                "train": math.pi,
+            }
             if d in DIMS[scale]:
                 cost = 0.2 + sum(FEATURES[scale]) * ROWS[scale][0] * d * 2e-9
-                cells.append(Cell(f"paper d={d} T={T}", "trained", "nonseparable", parameters, options, cost=cost))
+                cells.append(
+                    Cell(
+                        f"paper d={d} T={T}",
+                        "trained",
+                        "nonseparable",
+                        parameters,
+                        options,
+                        cost=cost,
+                    )
+                )
             budget = {} if SECONDS[scale] is None else {"seconds": SECONDS[scale]}
-            cells.append(Cell(f"default d={d} T={T}", "default", "nonseparable", parameters, budget, cost=15.0))
+            cells.append(
+                Cell(
+                    f"default d={d} T={T}", "default", "nonseparable", parameters, budget, cost=15.0
+                )
+            )
     return cells
 
 
@@ -45,8 +62,12 @@ def section(done: CellResults, scale: str) -> Section:
             (shades(2, "Oranges"), "default", "the default", "^"),
         ):
             for T, colour in zip(HORIZONS, colours, strict=True):
-                found = {d: done[k]["errors"][norm] for d in dims if (k := f"{kind} d={d} T={T}") in done}
-                lines.append(Line(f"{label}, T = {T:g}", list(found), list(found.values()), colour, marker))
+                found = {
+                    d: done[k]["errors"][norm] for d in dims if (k := f"{kind} d={d} T={T}") in done
+                }
+                lines.append(
+                    Line(f"{label}, T = {T:g}", list(found), list(found.values()), colour, marker)
+                )
         draw(axes[0, column], lines, NONSEPARABLE)
         axes[0, column].set(xlabel="dimension d", title=title)
     axes[0, 0].set_ylabel("relative error")
@@ -57,7 +78,11 @@ def section(done: CellResults, scale: str) -> Section:
             own, default = f"paper d={d} T={T}", f"default d={d} T={T}"
             l2 = done.errors(own)[1], done.errors(default)[1]
             ratio = l2[0] / l2[1] if l2[0] and l2[1] else None
-            chosen = f"{done[default]['features'][0]} + {done[default]['features'][1]}" if default in done else "–"
+            chosen = (
+                f"{done[default]['features'][0]} + {done[default]['features'][1]}"
+                if default in done
+                else "–"
+            )
             used = f"{done[default]['rows'][0]:,}" if default in done else "–"
             seconds = [duration(done.seconds(k)) for k in (own, default)]
             rows.append([f"{d:,}", f"{T:g}", said, *(number(e) for e in done.errors(own)), seconds[0],
@@ -74,7 +99,9 @@ def section(done: CellResults, scale: str) -> Section:
         "problem": "u = g S_2 + α t² e^(-t/3) exp(-β t |x|²/d) S_3 with α = β = 1, which the paper does not give; trained on [-π, π]^d, "
         "tested on [-π/2, π/2]^d at 6,000 random points",
         "the paper's set-up": f"importance-sampling features, λ_IC² = {N / N_ic:g}, ridge 1e-6, seed 0",
-        "the default": "hn.solve(problem)" if SECONDS[scale] is None else f"hn.solve(problem, seconds={SECONDS[scale]:g})",
+        "the default": "hn.solve(problem)"
+        if SECONDS[scale] is None
+        else f"hn.solve(problem, seconds={SECONDS[scale]:g})",
         "seconds": "one run each, compilation taken out",
     }
     words = "The paper gives this result as curves without numbers; hatched is what its text says of them."

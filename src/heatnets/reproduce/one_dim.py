@@ -35,7 +35,15 @@ def plan(scale: str) -> list[Cell]:
             }  # fmt: skip
             cells.append(Cell(f"{name} seed={seed}", "trained", "forced-sine", {}, options, seed))
     cells += [
-        Cell(f"default seed={seed}", "default", "forced-sine", {}, {"grid": GRID, "maps": seed == 0}, seed, 3.0)
+        Cell(
+            f"default seed={seed}",
+            "default",
+            "forced-sine",
+            {},
+            {"grid": GRID, "maps": seed == 0},
+            seed,
+            3.0,
+        )
         for seed in range(SEEDS if scale == "paper" else 5)
     ]
     return cells
@@ -66,9 +74,7 @@ def section(done: CellResults, scale: str) -> Section:
         "(the paper gives neither cut-off nor A)",
         "the default": "hn.solve(problem)",
     }
-    words = (
-        "The paper shows one run of each as maps and gives no numbers. The maps below are seed 0; the table is what 20 seeds do."
-    )
+    words = "The paper shows one run of each as maps and gives no numbers. The maps below are seed 0; the table is what 20 seeds do."
     return Section(
         "one-dim", TITLE, [words], [table], [Picture(_maps(done), "The 1-D example: the solution, and log10 of the absolute error of each variant.")],
         settings_table(done, plan(scale), facts),
@@ -84,23 +90,34 @@ def _maps(done: CellResults) -> Figure:
 
     def show(ax: Any, values: str, title: str, **how: Any) -> Any:
         extent = (-np.pi / 2, np.pi / 2, 0, 1)
-        image = ax.imshow(decoded(values).reshape(GRID, GRID), origin="lower", extent=extent, aspect="auto", **how)
+        image = ax.imshow(
+            decoded(values).reshape(GRID, GRID), origin="lower", extent=extent, aspect="auto", **how
+        )
         ax.set(xlabel="x", ylabel="t")
         ax.set_title(title, fontsize=10)
         return image
 
     if "gaussian" in shapes:
-        image = show(axes[0, 0], shapes["gaussian"]["u"], "solution by Gaussian kernels", cmap="cividis")
+        image = show(
+            axes[0, 0], shapes["gaussian"]["u"], "solution by Gaussian kernels", cmap="cividis"
+        )
         figure.colorbar(image, ax=axes[0, 0], label="u(t, x)")
     for name, ax in zip(titles, (axes[0, 1], axes[0, 2], axes[1, 0], axes[1, 1]), strict=True):
         if name in shapes:
-            image = show(ax, shapes[name]["log10_error"], titles[name], cmap="magma", vmin=-16, vmax=-8)
+            image = show(
+                ax, shapes[name]["log10_error"], titles[name], cmap="magma", vmin=-16, vmax=-8
+            )
             figure.colorbar(image, ax=ax, label="log10 |error|", extend="both")
     spread = axes[1, 2]
     for i, name in enumerate(titles):
-        errors = [done[k]["errors"]["l2"] for seed in range(SEEDS) if (k := f"{name} seed={seed}") in done]
+        errors = [
+            done[k]["errors"]["l2"] for seed in range(SEEDS) if (k := f"{name} seed={seed}") in done
+        ]
         spread.semilogx(errors, np.full(len(errors), i), "|", ms=14, color=COLOURS[0])
-    spread.set(yticks=range(4), yticklabels=[words.replace(", ", ",\n").replace(" s", "\ns") for words in titles.values()])
+    spread.set(
+        yticks=range(4),
+        yticklabels=[words.replace(", ", ",\n").replace(" s", "\ns") for words in titles.values()],
+    )
     spread.set(xlabel="relative L2 error", ylim=(3.5, -0.5), xlim=(1e-17, 1e-5))
     spread.set_title("all seeds", fontsize=10)
     spread.grid(alpha=0.25, linewidth=0.6)

@@ -20,6 +20,7 @@ from heatnets._core.tiling import compiler_options
 from heatnets.features.designs import DESIGNS
 from heatnets.features.equation import equation
 from heatnets.features.families import ImportanceFamily
+from heatnets.features.features import MovedInitial, MovedSource
 from heatnets.fit.assembly import residual_rows
 from heatnets.fit.collocation import uniform
 from heatnets.pde.problem import Problem
@@ -34,8 +35,13 @@ def measure(problem: Problem, options: dict[str, Any], seed: int) -> dict[str, A
     blocks = ImportanceFamily().draw(problem.canonical, (M0, M1), DESIGNS["gaussian"], seed)
     region = Box(-options["train"], options["train"])
     t, x = uniform(region, problem.horizon, n, problem.dim, streams.generator(seed, "rows"))
-    rows = jax.jit(_rows(problem, options["batch"]), compiler_options=compiler_options(jax.default_backend()))
-    draws = (jnp.asarray(blocks[0].direction), jnp.asarray(blocks[1].direction), jnp.asarray(blocks[1].fraction))  # type: ignore[attr-defined]
+    rows = jax.jit(
+        _rows(problem, options["batch"]), compiler_options=compiler_options(jax.default_backend())
+    )
+    initial, source = blocks
+    assert isinstance(initial, MovedInitial)
+    assert isinstance(source, MovedSource)
+    draws = tuple(map(jnp.asarray, (initial.direction, source.direction, source.fraction)))
     jax.block_until_ready(rows(*draws, jnp.asarray(t), jnp.asarray(x)))  # compiles
     start = time.perf_counter()
     A = np.asarray(jax.block_until_ready(rows(*draws, jnp.asarray(t), jnp.asarray(x))))
@@ -44,7 +50,11 @@ def measure(problem: Problem, options: dict[str, Any], seed: int) -> dict[str, A
     with jax.default_device(ctx.device):
         ours = np.asarray(residual_rows(equation(problem.canonical, seed)[0], blocks, (t, x), ctx))
     gap = float(np.max(np.abs(A - ours)) / np.max(np.abs(ours)))
-    return {"difference": gap, "entries": int(A.size), "measured": {"wall": spent * options["rows"][0] / n, "timed": spent}}
+    return {
+        "difference": gap,
+        "entries": int(A.size),
+        "measured": {"wall": spent * options["rows"][0] / n, "timed": spent},
+    }
 
 
 def _rows(problem: Problem, batch: int) -> Callable[..., Any]:
@@ -58,12 +68,16 @@ def _rows(problem: Problem, batch: int) -> Callable[..., Any]:
         return t * F(r * t, x + jnp.sqrt(2 * D * (1 - r) * t) * xi)  # type: ignore[misc]
 
     def residual(phi: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda t, x, *draw: jax.grad(phi)(t, x, *draw) - D * jnp.trace(jax.hessian(phi, argnums=1)(t, x, *draw))
+        return lambda t, x, *draw: (
+            jax.grad(phi)(t, x, *draw) - D * jnp.trace(jax.hessian(phi, argnums=1)(t, x, *draw))
+        )
 
     def rows(eta: Any, xi: Any, r: Any, t: Any, x: Any) -> Any:
         def one(point: Any) -> Any:
             first = jax.lax.map(lambda e: residual(phi0)(*point, e), eta, batch_size=batch)
-            second = jax.lax.map(lambda draw: residual(phi1)(*point, *draw), (xi, r), batch_size=batch)
+            second = jax.lax.map(
+                lambda draw: residual(phi1)(*point, *draw), (xi, r), batch_size=batch
+            )
             return jnp.concatenate([first, second])
 
         return jax.lax.map(one, (t, x))

@@ -23,7 +23,10 @@ DIMS: dict[str, dict[float, tuple[int, ...]]] = {
     "paper": {0.3: (10, 100, 1000, 10_000), 1.0: (10, 100, 1000)},
 }
 CONTROL = {"quick": (100,), "paper": (100, 1000)}
-CLOSED = {"quick": {"reaction-diffusion": 100}, "paper": {"reaction-diffusion": 100, "quadratic-gradient": 100, "burgers": 100}}
+CLOSED = {
+    "quick": {"reaction-diffusion": 100},
+    "paper": {"reaction-diffusion": 100, "quadratic-gradient": 100, "burgers": 100},
+}
 RISKY = {"quick": (), "paper": (100,)}
 SECONDS = {"quick": 10.0, "paper": None}
 SAMPLES = 1024  # of a certificate; four times as many for the default risk, whose kinks leave it the slower form
@@ -37,7 +40,11 @@ _NAMES = {
     "burgers": "Burgers type",
     "default-risk": "Black-Scholes, default risk",
 }
-_REACTIONS = {"allen-cahn": lambda u: u - u**3, "sine-gordon": np.sin, "rational": lambda u: (1 - u**2) / (1 + u**2)}
+_REACTIONS = {
+    "allen-cahn": lambda u: u - u**3,
+    "sine-gordon": np.sin,
+    "rational": lambda u: (1 - u**2) / (1 + u**2),
+}
 
 
 class Case(NamedTuple):
@@ -52,9 +59,16 @@ class Case(NamedTuple):
 
 
 def cases(scale: str) -> list[Case]:
-    found = [Case(name, d, T, SEMILINEAR[name, T][d]) for T, dims in DIMS[scale].items() for name in BELLS for d in dims]
+    found = [
+        Case(name, d, T, SEMILINEAR[name, T][d])
+        for T, dims in DIMS[scale].items()
+        for name in BELLS
+        for d in dims
+    ]
     found += [Case("hamilton-jacobi", d, 1.0, REFERENCE_CONTROL[d]) for d in CONTROL[scale]]
-    found += [Case(name, d, 0.5 if name == "burgers" else 1.0, None) for name, d in CLOSED[scale].items()]
+    found += [
+        Case(name, d, 0.5 if name == "burgers" else 1.0, None) for name, d in CLOSED[scale].items()
+    ]
     return found + [Case("default-risk", d, 1.0, DEFAULT_RISK) for d in RISKY[scale]]
 
 
@@ -66,18 +80,30 @@ def simply(case: Case) -> float | None:
     if case.problem not in BELLS:
         return None
     heat = float(np.mean(1 / (2 + 0.4 * square)))
-    f = _REACTIONS[case.problem]
-    return float(solve_ivp(lambda t, u: f(u), (0, case.horizon), [heat], rtol=1e-12, atol=1e-14).y[0, -1])  # type: ignore[operator]
+    f: Any = _REACTIONS[case.problem]
+    path = solve_ivp(lambda t, u: f(u), (0, case.horizon), [heat], rtol=1e-12, atol=1e-14)
+    return float(path.y[0, -1])
 
 
 def plan(scale: str) -> list[Cell]:
     cells = []
     for case in cases(scale):
-        options: dict[str, Any] = {"samples": 4 * SAMPLES if case.problem == "default-risk" else SAMPLES}
+        options: dict[str, Any] = {
+            "samples": 4 * SAMPLES if case.problem == "default-risk" else SAMPLES
+        }
         options |= {} if SECONDS[scale] is None else {"seconds": SECONDS[scale]}
         reference = {} if case.reference is None else {"reference": case.reference}
         parameters = {"dim": case.dim, "horizon": case.horizon}
-        cells.append(Cell(case.key, "semilinear", case.problem, parameters, {**options, **reference}, cost=40.0))
+        cells.append(
+            Cell(
+                case.key,
+                "semilinear",
+                case.problem,
+                parameters,
+                {**options, **reference},
+                cost=40.0,
+            )
+        )
     return cells
 
 
@@ -85,7 +111,11 @@ def section(done: CellResults, scale: str) -> Section:
     rows, marks = [], []
     for case in cases(scale):
         cell, simple = done.get(case.key), simply(case)
-        plain = None if simple is None or case.reference is None else abs(simple - case.reference) / abs(case.reference)
+        plain = (
+            None
+            if simple is None or case.reference is None
+            else abs(simple - case.reference) / abs(case.reference)
+        )
         peers = PEERS.get((case.problem, case.horizon, case.dim), [])
         said = "; ".join(f"{p.method} {number(p.error)}, {p.seconds:g} s" for p in peers) or "–"
         known = "exact, over a region" if case.reference is None else f"{case.reference:.10g}"
@@ -96,7 +126,17 @@ def section(done: CellResults, scale: str) -> Section:
             own = [number(cell["error"]), times(share) if share else "–", f"{cell['features'][0]} + {cell['features'][1]}", duration(cell["measured"]["wall"]),
                    number(cell["certified_error"]) if sure else "not certified", number(cell["half"]) if sure else "–",
                    ("yes" if cell["inside"] else f"off by {cell['ratio']:.1f} half-widths") if sure else "–", duration(cell["measured"]["certify"])]  # fmt: skip
-        rows.append([_NAMES[case.problem], f"{case.dim:,}", f"{case.horizon:g}", known, number(plain), *own, said])
+        rows.append(
+            [
+                _NAMES[case.problem],
+                f"{case.dim:,}",
+                f"{case.horizon:g}",
+                known,
+                number(plain),
+                *own,
+                said,
+            ]
+        )
         marks.append((case, plain, cell, peers))
     figure, axes = panels(1, 1, 8.5, 0.8 + 0.27 * len(marks))
     ax = axes[0, 0]
@@ -109,7 +149,13 @@ def section(done: CellResults, scale: str) -> Section:
     for k, (_, plain, cell, peers) in enumerate(marks):
         if plain:
             ax.plot(
-                plain, k, "|", color=PUBLISHED, ms=10, mew=2, label=label("simple", "heat first, then the reaction (or no |∇u|²)")
+                plain,
+                k,
+                "|",
+                color=PUBLISHED,
+                ms=10,
+                mew=2,
+                label=label("simple", "heat first, then the reaction (or no |∇u|²)"),
             )
         for peer in peers:
             ax.plot(peer.error, k, "*", color="black", ms=8, label=label("peer", "peers"))
@@ -118,8 +164,16 @@ def section(done: CellResults, scale: str) -> Section:
             if cell["certified"]:
                 name = label("certified", "certified value, and half-width")
                 ax.plot([cell["half"]], [k], "|", color=DEFAULT, ms=8)
-                ax.plot([max(cell["certified_error"], 1e-17), cell["half"]], [k, k], "-", color=DEFAULT, lw=1)
-                ax.plot(max(cell["certified_error"], 1e-17), k, "^", color=DEFAULT, ms=5, label=name)
+                ax.plot(
+                    [max(cell["certified_error"], 1e-17), cell["half"]],
+                    [k, k],
+                    "-",
+                    color=DEFAULT,
+                    lw=1,
+                )
+                ax.plot(
+                    max(cell["certified_error"], 1e-17), k, "^", color=DEFAULT, ms=5, label=name
+                )
     names = [f"{_NAMES[c.problem]}, d = {c.dim:,}, T = {c.horizon:g}" for c, *_ in marks]
     ax.set(xscale="log", yticks=range(len(names)), yticklabels=names, xlabel="relative error")
     ax.tick_params(axis="y", labelsize=8)
@@ -147,7 +201,9 @@ def section(done: CellResults, scale: str) -> Section:
                     duration(took[1]),
                 ]
             there = [peer.method, number(peer.error), f"{peer.seconds:g} s, {peer.machine}"]
-            beside.append([f"{_NAMES[case.problem]}, d = {case.dim:,}, T = {case.horizon:g}", *there, *own])
+            beside.append(
+                [f"{_NAMES[case.problem]}, d = {case.dim:,}, T = {case.horizon:g}", *there, *own]
+            )
     peers_table = Table(
         "What peers report for the same",
         (ColumnGroup("", ("problem",)), ColumnGroup("peer", ("method", "error", "time")), ColumnGroup("heatnets", ("error", "seconds", "certified half-width", "seconds more"))),
@@ -157,13 +213,15 @@ def section(done: CellResults, scale: str) -> Section:
         "references": "u_t = Δu + f(u) from 1/(2 + 0.4|x|²): the radial reduction to one dimension, two grids agreeing to 4e-8. Control problem: its closed form. Default risk: 57.300 as published, good to "
         "about 1e-3. The others: exact solutions, errors at 2,000 random points of [-1, 1]^d and (0, T], certified at one of them",
         "without a method": "the heat equation first, then the scalar reaction (for the control problem: the solution without |∇u|², so that the next column is the share of the nonlinear part)",
-        "the default": "hn.solve(problem)" if SECONDS[scale] is None else f"hn.solve(problem, seconds={SECONDS[scale]:g})",
+        "the default": "hn.solve(problem)"
+        if SECONDS[scale] is None
+        else f"hn.solve(problem, seconds={SECONDS[scale]:g})",
         "certified": f"u.certify(T, x, samples={SAMPLES}), default risk {4 * SAMPLES}, 95 %; relative to the reference",
         "seconds": "one run each, compilation included",
         "peers": "as published: deep BSDE by E, Han and Jentzen (2017) on a laptop; random deep splitting measured with NumPy on two CPU cores",
     }
     words = [
-        "Beware of easy problems: what is known without a method (the heat equation first, then the scalar reaction) is good to 2e-8 for d >= 1000; the hard ones are d = 10 ... 100, and T = 1.",
+        "Beware of easy problems: what is known without a method (the heat equation first, then the scalar reaction) is good to 2e-8 for d >= 1000; the hard ones are d = 10 ... 100, and T = 1."
     ]
     return Section(
         "semilinear",

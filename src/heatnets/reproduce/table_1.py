@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from heatnets.plotting.html import ColumnGroup, Picture, Section, Table
 from heatnets.reproduce.cells import Cell
-from heatnets.reproduce.compare import NOTE, CellResults, notes, own_columns, paper_columns, settings_table, three_groups
+from heatnets.reproduce.compare import (
+    NOTE,
+    CellResults,
+    notes,
+    own_columns,
+    paper_columns,
+    settings_table,
+    three_groups,
+)
 from heatnets.reproduce.figures import DEFAULT, NORMS, OURS, PUBLISHED, Line, draw, finish, panels
 from heatnets.reproduce.published import TABLE_1
 
@@ -21,8 +29,26 @@ def plan(scale: str) -> list[Cell]:
         parameters = {"dim": d, "horizon": HORIZON}
         if d in TABLE_1:
             options = {"features": (M, 0), "rows": rows, "runs": 2}
-            cells.append(Cell(f"paper d={d}", "trained", "product-of-sines", parameters, options, cost=M * rows[0] * 1e-6))
-        cells.append(Cell(f"default d={d}", "default", "product-of-sines", parameters, {"runs": 1 if d > 5 else 2}, cost=4.0 * d))
+            cells.append(
+                Cell(
+                    f"paper d={d}",
+                    "trained",
+                    "product-of-sines",
+                    parameters,
+                    options,
+                    cost=M * rows[0] * 1e-6,
+                )
+            )
+        cells.append(
+            Cell(
+                f"default d={d}",
+                "default",
+                "product-of-sines",
+                parameters,
+                {"runs": 1 if d > 5 else 2},
+                cost=4.0 * d,
+            )
+        )
     return cells
 
 
@@ -43,12 +69,25 @@ def section(done: CellResults, scale: str) -> Section:
     )
     figure, axes = panels(1, 3)
     for i, (norm, title) in enumerate(NORMS.items()):
-        lines = [Line("the paper", list(TABLE_1), [getattr(p, norm) for p in TABLE_1.values()], PUBLISHED, "s", "--")]
+        lines = [
+            Line(
+                "the paper",
+                list(TABLE_1),
+                [getattr(p, norm) for p in TABLE_1.values()],
+                PUBLISHED,
+                "s",
+                "--",
+            )
+        ]
         for kind, label, colour, marker in (
             ("paper", "the paper's set-up here", OURS, "o"),
             ("default", "the default", DEFAULT, "^"),
         ):
-            found = {d: done[f"{kind} d={d}"]["errors"][norm] for d in (*TABLE_1, *FURTHER[scale]) if f"{kind} d={d}" in done}
+            found = {
+                d: done[f"{kind} d={d}"]["errors"][norm]
+                for d in (*TABLE_1, *FURTHER[scale])
+                if f"{kind} d={d}" in done
+            }
             lines.append(Line(label, list(found), list(found.values()), colour, marker))
         draw(axes[0, i], lines)
         axes[0, i].set(xlabel="dimension d", title=title, xticks=[*TABLE_1, *FURTHER[scale]])

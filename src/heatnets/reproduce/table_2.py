@@ -7,7 +7,15 @@ import math
 from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number, times
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
-from heatnets.reproduce.compare import NOTE, CellResults, notes, own_columns, paper_columns, settings_table, three_groups
+from heatnets.reproduce.compare import (
+    NOTE,
+    CellResults,
+    notes,
+    own_columns,
+    paper_columns,
+    settings_table,
+    three_groups,
+)
 from heatnets.reproduce.figures import DEFAULT, NORMS, OURS, PUBLISHED, Line, draw, finish, panels
 from heatnets.reproduce.published import TABLE_2
 
@@ -31,15 +39,40 @@ def plan(scale: str) -> list[Cell]:
             for closed_form in (True, False) if scale == "paper" or d == 100 else (True,):
                 options = {"features": features, "rows": ROWS[scale], "train": math.pi, "runs": 2}
                 cost = sum(features) * ROWS[scale][0] * d * 1e-9
-                key, told = f"paper d={d} M={M} {_words(closed_form)}", {**parameters, "closed_form": closed_form}
+                key, told = (
+                    f"paper d={d} M={M} {_words(closed_form)}",
+                    {**parameters, "closed_form": closed_form},
+                )
                 cells.append(Cell(key, "trained", "oscillating", told, options, cost=cost))
         if d in PLAIN[scale]:
             features = SIZES[scale][10000]
-            options = {"features": features, "rows": ROWS[scale], "train": math.pi, "timed_rows": PLAIN[scale][d], "batch": 64}
-            cells.append(Cell(f"plain d={d}", "plain", "oscillating", {**parameters, "closed_form": False}, options, cost=10.0))
+            options = {
+                "features": features,
+                "rows": ROWS[scale],
+                "train": math.pi,
+                "timed_rows": PLAIN[scale][d],
+                "batch": 64,
+            }
+            cells.append(
+                Cell(
+                    f"plain d={d}",
+                    "plain",
+                    "oscillating",
+                    {**parameters, "closed_form": False},
+                    options,
+                    cost=10.0,
+                )
+            )
     for d in (*DIMS[scale], *FURTHER[scale]):
         cells.append(
-            Cell(f"default d={d}", "default", "oscillating", {"dim": d, "horizon": 0.5}, {"runs": 2}, cost=10.0 + 2e-3 * d)
+            Cell(
+                f"default d={d}",
+                "default",
+                "oscillating",
+                {"dim": d, "horizon": 0.5},
+                {"runs": 2},
+                cost=10.0 + 2e-3 * d,
+            )
         )
     return cells
 
@@ -61,11 +94,20 @@ def section(done: CellResults, scale: str) -> Section:
             duration(automatic), times(ratio), *own_columns(done, f"default d={d}", published),
         ])  # fmt: skip
     first, second, third = three_groups(done)
-    second = ColumnGroup(second.head, (*second.columns, "seconds, automatic Laplacian", "time ratio"))
-    table = Table("Example 2, T = 0.5: relative errors, work and time", (ColumnGroup("", ("d",)), first, second, third), rows)
+    second = ColumnGroup(
+        second.head, (*second.columns, "seconds, automatic Laplacian", "time ratio")
+    )
+    table = Table(
+        "Example 2, T = 0.5: relative errors, work and time",
+        (ColumnGroup("", ("d",)), first, second, third),
+        rows,
+    )
     beyond = Table(
         "Further than the paper: the default",
-        (ColumnGroup("", ("d",)), ColumnGroup(f"the default ({done.devices()})", third.columns[:6])),
+        (
+            ColumnGroup("", ("d",)),
+            ColumnGroup(f"the default ({done.devices()})", third.columns[:6]),
+        ),
         [[f"{d:,}", *own_columns(done, f"default d={d}", None)[:6]] for d in FURTHER[scale]],
     )
     tables = [_short(done, scale), table, beyond, _one_machine(done, scale)]
@@ -73,11 +115,23 @@ def section(done: CellResults, scale: str) -> Section:
     for i, (norm, title) in enumerate(NORMS.items()):
         lines = []
         for M, style in ((8000, ":"), (10000, "-")):
-            own = {d: done[k]["errors"][norm] for d in DIMS[scale] if (k := f"paper d={d} M={M} given") in done}
+            own = {
+                d: done[k]["errors"][norm]
+                for d in DIMS[scale]
+                if (k := f"paper d={d} M={M} given") in done
+            }
             lines.append(Line(f"the paper, M = {M:,}", *_curve({d: getattr(p, norm) for (d, m), p in TABLE_2.items() if m == M}),
                               PUBLISHED, "s", style))  # fmt: skip
-            lines.append(Line(f"its set-up here, M = {sum(SIZES[scale][M]):,}", *_curve(own), OURS, "o", style))
-        found = {d: done[k]["errors"][norm] for d in (*DIMS[scale], *FURTHER[scale]) if (k := f"default d={d}") in done}
+            lines.append(
+                Line(
+                    f"its set-up here, M = {sum(SIZES[scale][M]):,}", *_curve(own), OURS, "o", style
+                )
+            )
+        found = {
+            d: done[k]["errors"][norm]
+            for d in (*DIMS[scale], *FURTHER[scale])
+            if (k := f"default d={d}") in done
+        }
         lines.append(Line("the default", *_curve(found), DEFAULT, "^"))
         draw(axes[0, i], lines)
         axes[0, i].set(xlabel="dimension d", title=title)
@@ -101,8 +155,14 @@ def _short(done: CellResults, scale: str) -> Table:
     for (d, M), published in TABLE_2.items():
         keys = f"paper d={d} M={M} given", f"default d={d}"
         if d in DIMS[scale]:
-            ours = [words for key in keys for words in (number(done.errors(key)[1]), duration(done.seconds(key)))]
-            rows.append([str(d), f"{M:,}", number(published.l2), f"{published.minutes:.0f} min", *ours])
+            ours = [
+                words
+                for key in keys
+                for words in (number(done.errors(key)[1]), duration(done.seconds(key)))
+            ]
+            rows.append(
+                [str(d), f"{M:,}", number(published.l2), f"{published.minutes:.0f} min", *ours]
+            )
     on = done.devices()
     heads = (
         ColumnGroup("the paper (A100)", ("L2", "time")),
@@ -120,7 +180,10 @@ def _one_machine(done: CellResults, scale: str) -> Table:
     """The fair ratio: one machine, one matrix, two implementations."""
     rows = []
     for d, timed in PLAIN[scale].items():
-        plain, keys = done.get(f"plain d={d}"), [f"paper d={d} M=10000 {w}" for w in ("given", "automatic")]
+        plain, keys = (
+            done.get(f"plain d={d}"),
+            [f"paper d={d} M=10000 {w}" for w in ("given", "automatic")],
+        )
         if plain is None or any(k not in done for k in keys):
             continue
         phases = [done[k]["measured"]["phases"] for k in keys]

@@ -31,7 +31,15 @@ def plan(scale: str) -> list[Cell]:
             "solve": {"directions": "sobol"},
         }
         cells += [
-            Cell(f"paper d={d} seed={seed}", "trained", "oscillating", parameters, options, seed, 0.5 + d * 1e-3)
+            Cell(
+                f"paper d={d} seed={seed}",
+                "trained",
+                "oscillating",
+                parameters,
+                options,
+                seed,
+                0.5 + d * 1e-3,
+            )
             for seed in range(INSTANCES[scale])
         ]
         cells.append(Cell(f"default d={d}", "default", "oscillating", parameters, cost=5.0))
@@ -44,15 +52,27 @@ def section(done: CellResults, scale: str) -> Section:
     for column, (norm, title) in enumerate(NORMS.items()):
         bands: dict[int, list[float]] = {}
         for d in DIMS[scale]:
-            keys = [k for seed in range(INSTANCES[scale]) if (k := f"paper d={d} seed={seed}") in done]
+            keys = [
+                k for seed in range(INSTANCES[scale]) if (k := f"paper d={d} seed={seed}") in done
+            ]
             if keys:
                 bands[d] = quantiles((done[k]["errors"][norm] for k in keys), *LEVELS)
         q = [[b[i] for b in bands.values()] for i in range(len(LEVELS))]
-        found = {d: done[f"default d={d}"]["errors"][norm] for d in DIMS[scale] if f"default d={d}" in done}
+        found = {
+            d: done[f"default d={d}"]["errors"][norm]
+            for d in DIMS[scale]
+            if f"default d={d}" in done
+        }
         draw(
             axes[0, column],
             [
-                Line("the paper's set-up here: median and quartiles", list(bands), q[2], OURS, band=(q[1], q[3])),
+                Line(
+                    "the paper's set-up here: median and quartiles",
+                    list(bands),
+                    q[2],
+                    OURS,
+                    band=(q[1], q[3]),
+                ),
                 Line("10 and 90 % of instances", list(bands), q[0], OURS, "", ":"),
                 Line("", list(bands), q[4], OURS, "", ":"),
                 Line("the default", list(found), list(found.values()), DEFAULT, "^"),
@@ -63,7 +83,11 @@ def section(done: CellResults, scale: str) -> Section:
         if norm == "l2":
             for d, b in bands.items():
                 said = "; ".join(s.words for s in UNDERDETERMINED if s.first <= d <= s.last) or "–"
-                own = [done.seconds(k) or 0.0 for seed in range(INSTANCES[scale]) if (k := f"paper d={d} seed={seed}") in done]
+                own = [
+                    done.seconds(k) or 0.0
+                    for seed in range(INSTANCES[scale])
+                    if (k := f"paper d={d} seed={seed}") in done
+                ]
                 default = done.get(f"default d={d}")
                 rows.append(
                     [str(d), said, *(number(v) for v in b), duration(quantiles(own, 0.5)[0])]
@@ -85,7 +109,9 @@ def section(done: CellResults, scale: str) -> Section:
         "the default": "hn.solve(problem): it takes as many rows as it finds useful, so its row count is not the paper's",
     }
     words = "The paper gives this result as bands without numbers; hatched is what its text says of the L2 error."
-    caption = "The under-determined case: median, quartiles (shaded) and 10/90 % (dotted) over instances."
+    caption = (
+        "The under-determined case: median, quartiles (shaded) and 10/90 % (dotted) over instances."
+    )
     return Section(
         "underdetermined",
         TITLE,

@@ -32,13 +32,28 @@ from heatnets.solution import Solution
 from heatnets.solvers.checkpoint import Checkpoint
 from heatnets.solvers.options import AdaptiveOptions
 from heatnets.solvers.state import Fit, GrowthState, Round
-from heatnets.solvers.validation import EXCESS, BlockSizes, FinalCheck, ValidationSet, Verdict, root_mean_square
+from heatnets.solvers.validation import (
+    EXCESS,
+    BlockSizes,
+    FinalCheck,
+    ValidationSet,
+    Verdict,
+    root_mean_square,
+)
 
 DEGREES = (0, 1, 3)  # of the weights in time
-DAMPINGS = (1e-14, 1e-11, 1e-8, 1e-6, 1e-4)  # of the least-squares problem, relative to its largest singular value
+DAMPINGS = (
+    1e-14,
+    1e-11,
+    1e-8,
+    1e-6,
+    1e-4,
+)  # of the least-squares problem, relative to its largest singular value
 
 _ROWS_PER_FEATURE = 8  # two per column at the highest degree
-_ON_DEVICE = 2**24  # entries from which a system is factored on a GPU: below, compiling for its shape takes longer than LAPACK
+_ON_DEVICE = (
+    2**24
+)  # entries from which a system is factored on a GPU: below, compiling for its shape takes longer than LAPACK
 _NEARLY_BEST = 2.0  # times the best score: noise of the judges
 _CANDIDATES, _ENTRIES_PER_CANDIDATE = (
     (1024, 4096),
@@ -48,14 +63,21 @@ _FINAL_RESIDUALS = 2  # per feature, of the final check: a quarter of the rows
 _RESOLVED = 1e-11  # an estimated error that no user can tell from rounding: growing stops
 
 
-_SMALL = BlockSizes(4, 64, (16, 7), (48, 2))  # a sixteenth of the work: for data whose derivatives take milliseconds
+_SMALL = BlockSizes(
+    4, 64, (16, 7), (48, 2)
+)  # a sixteenth of the work: for data whose derivatives take milliseconds
 
 
 def kinds(problem: CanonicalProblem) -> list[int]:
     """The kinds of features that a problem has any use for: 0 from the initial condition, 1 from the source."""
     return [
         kind
-        for kind, used in enumerate((not problem.zero_initial or problem.reaction_flow is not None, problem.source is not None))
+        for kind, used in enumerate(
+            (
+                not problem.zero_initial or problem.reaction_flow is not None,
+                problem.source is not None,
+            )
+        )
         if used
     ] or [0]
 
@@ -64,30 +86,47 @@ class Dictionary:
     """Features of several designs and two kinds, in blocks; rows to train on and paths to be judged on."""
 
     def __init__(
-        self, problem: CanonicalProblem, settings: AdaptiveOptions, data: Equation, ctx: ExecutionContext, grain: BlockSizes
+        self,
+        problem: CanonicalProblem,
+        settings: AdaptiveOptions,
+        data: Equation,
+        ctx: ExecutionContext,
+        grain: BlockSizes,
     ) -> None:
         self.problem, self.settings, self.ctx, self.grain = problem, settings, ctx, grain
         self.kinds = kinds(problem)
         self.designs = settings.designs
         self.sizes = dict.fromkeys((d.name for d in self.designs), 0)  # features of each kind
-        self.iterations: list[list[float]] = []  # for a source that depends on u: what each changed, in each round
+        self.iterations: list[
+            list[float]
+        ] = []  # for a source that depends on u: what each changed, in each round
         # What each column is: its kind, the number of its design, its place in the design's sequence.
         self.kind, self.design, self.rank = (np.zeros(0, int) for _ in range(3))
         self.rows = Table(problem, data, ctx, self._points(0, grain.strip), grain.strip)
-        self.judges = ValidationSet(problem, data, ctx, settings.seed, "judges", grain.judges, grain.strip)
+        self.judges = ValidationSet(
+            problem, data, ctx, settings.seed, "judges", grain.judges, grain.strip
+        )
 
     def _points(self, first: int, last: int) -> Points:
         """Training points, a strip at a time from a stream of its own: a longer list begins with the shorter one."""
         p, s, strip = self.problem, self.settings, self.grain.strip
         place = PLACEMENTS[s.collocation]
-        generators = [streams.generator(s.seed, f"rows {i}") for i in range(first // strip, last // strip)]
-        pieces = [place(s.train_region, p.horizon, strip, p.dim, rng, p.paths, p.nonlinear is not None) for rng in generators]
+        generators = [
+            streams.generator(s.seed, f"rows {i}") for i in range(first // strip, last // strip)
+        ]
+        pieces = [
+            place(s.train_region, p.horizon, strip, p.dim, rng, p.paths, p.nonlinear is not None)
+            for rng in generators
+        ]
         t, x = zip(*pieces, strict=True)
         return np.concatenate(t), np.concatenate(x)
 
     def planned(self, growing: list[str]) -> tuple[dict[str, int], int]:
         """Sizes and rows after the next round."""
-        sizes = {n: (2 * size or self.grain.block) if n in growing else size for n, size in self.sizes.items()}
+        sizes = {
+            n: (2 * size or self.grain.block) if n in growing else size
+            for n, size in self.sizes.items()
+        }
         features, strip = sum(sizes.values()) * len(self.kinds), self.grain.strip
         return sizes, -(-_ROWS_PER_FEATURE * features // strip) * strip
 
@@ -100,7 +139,9 @@ class Dictionary:
             if size == old:
                 continue
             counts = (size if 0 in self.kinds else 0, size if 1 in self.kinds else 0)
-            drawn = self.settings.family.draw(self.problem, counts, design, self.settings.seed, self.settings.antithetic)
+            drawn = self.settings.family.draw(
+                self.problem, counts, design, self.settings.seed, self.settings.antithetic
+            )
             for kind in self.kinds:
                 block = self.grain.block
                 for start in range(old, size, block):
@@ -134,7 +175,11 @@ class Dictionary:
         columns = sum(sizes.values()) * len(self.kinds)
         full = columns * (1 + max(self.degrees))
         judges = 2 * len(self.judges.table.points[0])
-        return 8 * (2 * columns * (rows + judges) * 2 + 4 * (rows + full) * full + (rows + columns + judges) * self.problem.dim)
+        return 8 * (
+            2 * columns * (rows + judges) * 2
+            + 4 * (rows + full) * full
+            + (rows + columns + judges) * self.problem.dim
+        )
 
     @property
     def degrees(self) -> tuple[int, ...]:
@@ -154,7 +199,9 @@ class Dictionary:
         A, b = table.system(columns, degree)
         condition = None
         if 0 in self.kinds and not self.problem.zero_initial:
-            start = (self.kind[columns] == 0).astype(float)  # φ_j(0, ·) = u0 for features from u0, zero for the others
+            start = (self.kind[columns] == 0).astype(
+                float
+            )  # φ_j(0, ·) = u0 for features from u0, zero for the others
             condition = np.concatenate([start, np.zeros(degree * len(columns))])
         if self.ctx.device.platform != "cpu" and A.size > _ON_DEVICE:
             A, b = jnp.asarray(A), jnp.asarray(b)
@@ -164,7 +211,9 @@ class Dictionary:
         else:
             system = least_squares.Damped(A, b, condition)
             damped = (system.fit(rcond) for rcond in (DAMPINGS if asked is None else (asked,)))
-            solved = [one for one in damped if one is not None] or [least_squares.solve(A, b, "svd", None, 0.0, condition)]
+            solved = [one for one in damped if one is not None] or [
+                least_squares.solve(A, b, "svd", None, 0.0, condition)
+            ]
         judged = (self._judge(columns, degree, one, A, b) for one in solved)
         fits = [fit for fit in judged if np.isfinite(fit.score)]
         if not fits:
@@ -175,7 +224,9 @@ class Dictionary:
         best = min(fit.score for fit in fits)
         return next(fit for fit in reversed(fits) if fit.score <= _NEARLY_BEST * best)
 
-    def _judge(self, columns: np.ndarray, degree: int, solved: least_squares.Fit, A: Any, b: Any) -> Fit:
+    def _judge(
+        self, columns: np.ndarray, degree: int, solved: least_squares.Fit, A: Any, b: Any
+    ) -> Fit:
         weights = np.asarray(solved.weights)
         found = self.judges.assess(weights, columns, degree, self.rows)
         trained = root_mean_square(A @ solved.weights - b) / found.size
@@ -183,7 +234,16 @@ class Dictionary:
         score = max(found.spread, found.disagreement)
         if not found.excess <= EXCESS:
             score = max(score, found.excess)
-        return Fit(len(columns), len(self.rows.points[0]), degree, solved, error, trained, found.residual, score)
+        return Fit(
+            len(columns),
+            len(self.rows.points[0]),
+            degree,
+            solved,
+            error,
+            trained,
+            found.residual,
+            score,
+        )
 
     def begin(self, fit: Fit | None) -> None:
         """Take the tangent of a source that depends on u at the best fit so far, or at the mean of the features from u0."""
@@ -219,26 +279,38 @@ class Dictionary:
             return np.asarray(found.solved.weights), found.error
 
         tables = (self.rows, self.judges.table)
-        weights, changes = newton.settle(tables, np.asarray(fit.solved.weights), fit.degree, solve, self.settings.iteration)
+        weights, changes = newton.settle(
+            tables, np.asarray(fit.solved.weights), fit.degree, solve, self.settings.iteration
+        )
         self.iterations.append(changes)
         settled = self.judges.assess(weights, columns, fit.degree)
         solved = found.solved._replace(weights=jnp.asarray(weights))
-        return found._replace(solved=solved, error=settled.error, judged=settled.residual, score=settled.spread)
+        return found._replace(
+            solved=solved, error=settled.error, judged=settled.residual, score=settled.spread
+        )
 
 
-def grow(problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
+def grow(
+    problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog
+) -> Solution:
     """Rounds of growth until the estimated error is met, no longer falls, or the budget is spent."""
     started, clock = time.perf_counter(), PhaseTimer()
     checkpoint = Checkpoint(settings, problem, "equation rows")
     kept = checkpoint.find()
     with clock.phase("pilot"):
         data, skipped = equation(problem, settings.seed)
-        grain = _grain(problem, settings, data, ctx, notes) if kept is None else BlockSizes.of(kept[0]["grain"])
+        grain = (
+            _grain(problem, settings, data, ctx, notes)
+            if kept is None
+            else BlockSizes.of(kept[0]["grain"])
+        )
         dictionary = Dictionary(problem, settings, data, ctx, grain)
     growing = [d.name for d in dictionary.designs]
     ctx.require(dictionary.bytes(growing), "the first round", "")
     course = GrowthState() if kept is None else GrowthState.of(*kept)
-    target = np.inf if settings.tol is None else settings.tol  # an estimate below it is worth a final check
+    target = (
+        np.inf if settings.tol is None else settings.tol
+    )  # an estimate below it is worth a final check
     verdicts: dict[int, Verdict] = {}
 
     def verdict_on(fit: Fit) -> Verdict:
@@ -257,7 +329,11 @@ def grow(problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionCon
         ctx.progress(f"goes on after {course.history[-1]}", 1, 1)
     while True:
         if kept is None:
-            label, entries, before = f"round {len(course.history)}", dictionary.entries(growing), dict(clock.seconds)
+            label, entries, before = (
+                f"round {len(course.history)}",
+                dictionary.entries(growing),
+                dict(clock.seconds),
+            )
             with clock.phase("assembly"):
                 dictionary.grow(growing, label)
             with clock.phase("check"):
@@ -265,15 +341,30 @@ def grow(problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionCon
             with clock.phase("solve"):
                 everything = np.arange(len(dictionary.kind))
                 dictionary.begin(course.best)
-                fit = min((dictionary.solve(everything, k) for k in dictionary.degrees), key=lambda f: f.score)
+                fit = min(
+                    (dictionary.solve(everything, k) for k in dictionary.degrees),
+                    key=lambda f: f.score,
+                )
                 fit = dictionary.settle(fit)
             elapsed = time.perf_counter() - started
-            made = Round(dictionary.counts, len(dictionary.rows.points[0]), fit.degree, " + ".join(growing), fit.error, elapsed)
+            made = Round(
+                dictionary.counts,
+                len(dictionary.rows.points[0]),
+                fit.degree,
+                " + ".join(growing),
+                fit.error,
+                elapsed,
+            )
             ctx.progress(f"{label}: {made}", 1, 1)
-            spent = {phase: clock.seconds[phase] - before.get(phase, 0.0) for phase in ("assembly", "solve")}
+            spent = {
+                phase: clock.seconds[phase] - before.get(phase, 0.0)
+                for phase in ("assembly", "solve")
+            }
             course.take(fit, made, growing, entries, spent, clock.seconds)
             course.iterations, course.target = dictionary.iterations, target
-            checkpoint.keep({"grain": grain, "warnings": notes.messages, **course.words}, course.arrays)
+            checkpoint.keep(
+                {"grain": grain, "warnings": notes.messages, **course.words}, course.arrays
+            )
         kept, best, growing = None, course.best, course.makes[-1]
         assert best is not None
         if best.error <= _RESOLVED:
@@ -292,7 +383,10 @@ def grow(problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionCon
         def late(make: list[str]) -> str:
             """Words if a round that doubles `make` would not end in time: cost goes with the entries, and with the cube of the columns."""
             growth = sum(dictionary.planned(make)[0].values()) / sum(dictionary.sizes.values())
-            needed = course.spent["assembly"] * dictionary.entries(make) / course.entries + course.spent["solve"] * growth**3
+            needed = (
+                course.spent["assembly"] * dictionary.entries(make) / course.entries
+                + course.spent["solve"] * growth**3
+            )
             return no_time(needed, time.perf_counter() - started, settings.seconds)
 
         if why := no_rounds(settings, len(course.history)) or late(growing[:1]):
@@ -313,9 +407,12 @@ def grow(problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionCon
     if verdict.error > 1 and problem.nonlinear is None:
         best = best._replace(error=np.inf)
         ending = ending._replace(
-            unknown=verdict.reasons or (f"it is larger than the solution itself, {verdict.error:.2g} times",)
+            unknown=verdict.reasons
+            or (f"it is larger than the solution itself, {verdict.error:.2g} times",)
         )
-    return _network(problem, settings, dictionary, best, course.history, clock, skipped, ctx, notes, ending)
+    return _network(
+        problem, settings, dictionary, best, course.history, clock, skipped, ctx, notes, ending
+    )
 
 
 def _final_verdict(dictionary: Dictionary, fit: Fit) -> Verdict:
@@ -325,9 +422,14 @@ def _final_verdict(dictionary: Dictionary, fit: Fit) -> Verdict:
     samples = max(samples, _FINAL_RESIDUALS * fit.features // points)
     weights, columns = np.asarray(fit.solved.weights), np.arange(fit.features)
     for more, stream in ((1, "final check"), (4, "final check again")):
-        size, at = (more * points, samples), _suspicious_points(dictionary, fit, more * points, stream)
+        size, at = (
+            (more * points, samples),
+            _suspicious_points(dictionary, fit, more * points, stream),
+        )
         seed = dictionary.settings.seed
-        check = FinalCheck(ValidationSet(problem, rows.data, dictionary.ctx, seed, stream, size, grain.strip, at))
+        check = FinalCheck(
+            ValidationSet(problem, rows.data, dictionary.ctx, seed, stream, size, grain.strip, at)
+        )
         check.judges.table.add_features(rows.blocks[: fit.features // grain.block], "final check")
         if problem.nonlinear is not None:
             check.judges.table.linearise(weights, fit.degree)
@@ -340,7 +442,9 @@ def _final_verdict(dictionary: Dictionary, fit: Fit) -> Verdict:
     return verdict
 
 
-def _suspicious_points(dictionary: Dictionary, fit: Fit, points: int, stream: str) -> WeightedPoints | None:
+def _suspicious_points(
+    dictionary: Dictionary, fit: Fit, points: int, stream: str
+) -> WeightedPoints | None:
     """Points to check a fit at, more of them where it may be wrong: where residuals of single features are large. None where the region is one point.
 
     An error that lives on a thousandth of the region is met by a few of 128 such points, and by none of 128 that are uniform.
@@ -349,16 +453,30 @@ def _suspicious_points(dictionary: Dictionary, fit: Fit, points: int, stream: st
     if problem.region.single:
         return None
     rng = streams.generator(dictionary.settings.seed, f"{stream}, points")
-    number = int(np.clip(fit.features * fit.rows // (_ENTRIES_PER_CANDIDATE * grain.block), 4 * points, 16 * points))
-    t, x = judged(problem.region, problem.horizon, number // grain.strip * grain.strip, problem.dim, rng)
+    number = int(
+        np.clip(
+            fit.features * fit.rows // (_ENTRIES_PER_CANDIDATE * grain.block),
+            4 * points,
+            16 * points,
+        )
+    )
+    t, x = judged(
+        problem.region, problem.horizon, number // grain.strip * grain.strip, problem.dim, rng
+    )
     total = np.zeros(len(t))
     each = np.sum(np.abs(np.asarray(fit.solved.weights).reshape(fit.degree + 1, -1)), axis=0)
     for kind in dictionary.kinds:
         own = dictionary.kind[: fit.features] == kind
         block = rows.blocks[int(np.flatnonzero(own)[0]) // grain.block]
-        values, residuals = both_rows(rows.data, [block], (t, x), dictionary.ctx, "final check", grain.strip)
+        values, residuals = both_rows(
+            rows.data, [block], (t, x), dictionary.ctx, "final check", grain.strip
+        )
         size = np.hypot(np.asarray(residuals), np.asarray(values) / problem.horizon)
-        total += np.sum(each[own]) * np.sqrt(np.mean((size / (np.max(size) or 1.0)) ** 2, axis=1)) * (np.max(size) or 1.0)
+        total += (
+            np.sum(each[own])
+            * np.sqrt(np.mean((size / (np.max(size) or 1.0)) ** 2, axis=1))
+            * (np.max(size) or 1.0)
+        )
     return important_points(t, x, problem.value_scale(t) * total, points, rng)
 
 
@@ -385,7 +503,11 @@ def no_time(needed: float, elapsed: float, seconds: float) -> str:
 
 
 def _grain(
-    problem: CanonicalProblem, settings: AdaptiveOptions, data: Equation, ctx: ExecutionContext, notes: WarningLog
+    problem: CanonicalProblem,
+    settings: AdaptiveOptions,
+    data: Equation,
+    ctx: ExecutionContext,
+    notes: WarningLog,
 ) -> BlockSizes:
     """Smaller pieces where the first round would otherwise take longer than all the time there is.
 
@@ -398,10 +520,14 @@ def _grain(
     trial.grow([settings.designs[0].name], "pilot")  # compiles
     rate = _seconds(trial, 2)
     if rate < 2e-3:  # a call may cost more than its entries: time more of them
-        trial = Dictionary(problem, settings, data, ctx, BlockSizes(block=16, strip=32, judges=(2, 2)))
+        trial = Dictionary(
+            problem, settings, data, ctx, BlockSizes(block=16, strip=32, judges=(2, 2))
+        )
         trial.grow([settings.designs[0].name], "pilot")
         rate = _seconds(trial, 32)
-    usual = Dictionary(problem, settings, data, ctx, BlockSizes()).entries([d.name for d in settings.designs])
+    usual = Dictionary(problem, settings, data, ctx, BlockSizes()).entries(
+        [d.name for d in settings.designs]
+    )
     if rate * usual < settings.seconds / 2:
         return BlockSizes()
     if rate > 2e-3:
@@ -432,12 +558,23 @@ def _choose(dictionary: Dictionary, fit: Fit, growing: list[str]) -> list[str]:
     if len(growing) == 1 or size < 32:
         return growing
     others = [n for n in growing if n != names[0]]
-    makes = [growing, *([n for n in growing if n != left] for left in others if len(others) > 1), names[:1]]
-    errors = np.array([[_error(dictionary, [names.index(n) for n in make], m, fit) for m in (size // 2, size)] for make in makes])
+    makes = [
+        growing,
+        *([n for n in growing if n != left] for left in others if len(others) > 1),
+        names[:1],
+    ]
+    errors = np.array(
+        [
+            [_error(dictionary, [names.index(n) for n in make], m, fit) for m in (size // 2, size)]
+            for make in makes
+        ]
+    )
     if not np.all(errors > 0):
         return growing
     slopes = np.clip(np.log2(errors[:, 0] / errors[:, 1]), 0, 8)
-    promised = errors[:, 1] * (np.array([len(make) for make in makes]) / (2 * len(growing))) ** slopes
+    promised = (
+        errors[:, 1] * (np.array([len(make) for make in makes]) / (2 * len(growing))) ** slopes
+    )
     as_good = np.all(errors < 1.25 * errors[0], axis=1)
     worth = as_good & (slopes >= 1) & (2 * promised < promised[0])
     return makes[int(np.argmin(np.where(worth, promised, np.inf)))] if np.any(worth) else growing
@@ -466,7 +603,9 @@ def _network(
     kind, blocks = dictionary.kind[: fit.features], dictionary.rows.blocks[: fit.features // block]
     by_kind = [[b for i, b in enumerate(blocks) if kind[i * block] == k] for k in dictionary.kinds]
     whole = [jax.tree.map(lambda *parts: jnp.concatenate(parts), *some) for some in by_kind]
-    weights = np.asarray(fit.solved.weights).reshape(fit.degree + 1, -1)[:, np.argsort(kind, kind="stable")]
+    weights = np.asarray(fit.solved.weights).reshape(fit.degree + 1, -1)[
+        :, np.argsort(kind, kind="stable")
+    ]
     solved = fit.solved
     for note in solved.notes:
         if "left out" not in note:  # columns of zeros are no news in a dictionary
@@ -495,10 +634,18 @@ def network(
 ) -> Solution:
     """What a growth ended with, as a `Solution`; `facts` are the stats that depend on how its weights were found."""
     if not error <= 0.1 and problem.nonlinear is not None:
-        raise NumericalError(newton.unsolved(f"the error is estimated at {error:.2g} of the solution's size", problem))
+        raise NumericalError(
+            newton.unsolved(
+                f"the error is estimated at {error:.2g} of the solution's size", problem
+            )
+        )
     if not error <= 0.1:
         known = f"the error is estimated at {error:.2g} of the solution's size"
-        why = known if np.isfinite(error) else f"the error cannot be estimated ({'; '.join(ending.unknown)})"
+        why = (
+            known
+            if np.isfinite(error)
+            else f"the error cannot be estimated ({'; '.join(ending.unknown)})"
+        )
         notes.warn(
             f"not solved: {why}. Give more `seconds`, or a smaller region or horizon; data that grow too fast at infinity cannot be met at all.",
             stacklevel=7 if facts["enforce"] == "equation" else 6,  # the caller's line

@@ -20,7 +20,11 @@ class Checkpoint:
 
     def __init__(self, settings: AdaptiveOptions, problem: CanonicalProblem, way: str) -> None:
         self.path = None if settings.checkpoint is None else settings.checkpoint.path
-        self._known = {} if settings.checkpoint is None else _identity(settings, settings.checkpoint.problem, problem, way)
+        self._known = (
+            {}
+            if settings.checkpoint is None
+            else _identity(settings, settings.checkpoint.problem, problem, way)
+        )
 
     def find(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """What an earlier run of the same growth kept, or None; refused where the problem, the settings or the versions are others."""
@@ -30,7 +34,9 @@ class Checkpoint:
         try:
             found, state = _compare(self._known, there["identity"]), there["state"]
         except (KeyError, TypeError, AttributeError) as error:
-            raise FileError(f"{self.path} is no complete checkpoint ({error}). Remove it to begin anew.") from None
+            raise FileError(
+                f"{self.path} is no complete checkpoint ({error}). Remove it to begin anew."
+            ) from None
         if found:
             raise InputError(
                 f"{self.path} belongs to another solve: {'; '.join(found)}. Go back to that one, or remove the file to begin anew."
@@ -39,12 +45,22 @@ class Checkpoint:
 
     def keep(self, state: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         if self.path is not None:
-            container.write(self.path, "checkpoint", {"identity": self._known, "state": container.words(state)}, arrays)
+            container.write(
+                self.path,
+                "checkpoint",
+                {"identity": self._known, "state": container.words(state)},
+                arrays,
+            )
 
 
-def _identity(settings: AdaptiveOptions, fingerprint: dict[str, Any], canonical: CanonicalProblem, way: str) -> dict[str, Any]:
+def _identity(
+    settings: AdaptiveOptions, fingerprint: dict[str, Any], canonical: CanonicalProblem, way: str
+) -> dict[str, Any]:
     counts = (2, 0 if canonical.source is None else 2)
-    drawn = [settings.family.draw(canonical, counts, d, settings.seed, settings.antithetic) for d in settings.designs]
+    drawn = [
+        settings.family.draw(canonical, counts, d, settings.seed, settings.antithetic)
+        for d in settings.designs
+    ]
     some = settings.train_region.sample(streams.generator(0, "train region"), 2, canonical.dim)
     chosen = {
         "family": settings.family.name, "directions": [d.name for d in settings.designs], "antithetic": settings.antithetic, "time_degree": settings.time_degree,
@@ -52,7 +68,9 @@ def _identity(settings: AdaptiveOptions, fingerprint: dict[str, Any], canonical:
         "iteration": settings.iteration, "seed": settings.seed, "tol": settings.tol, "draws": [float(np.sum(leaf)) for leaf in jax.tree.leaves(drawn)],
     }  # fmt: skip
     versions = {"heatnets": __version__, "jax": jax.__version__}
-    return container.words({"problem": fingerprint, "settings": chosen, "versions": versions, "rows": way})
+    return container.words(
+        {"problem": fingerprint, "settings": chosen, "versions": versions, "rows": way}
+    )
 
 
 def _compare(here: dict[str, Any], there: dict[str, Any]) -> list[str]:
@@ -63,4 +81,8 @@ def _compare(here: dict[str, Any], there: dict[str, Any]) -> list[str]:
             ours, theirs = here[part].get(name), there[part].get(name)
             if ours != theirs:
                 said.append(f"`{name}` is {ours!r} here, {theirs!r} there")
-    return said or ([] if here["rows"] == there["rows"] else [f"rows are {here['rows']} here, {there['rows']} there"])
+    return said or (
+        []
+        if here["rows"] == there["rows"]
+        else [f"rows are {here['rows']} here, {there['rows']} there"]
+    )

@@ -121,14 +121,19 @@ def solve(
 
 
 def _solve(
-    problem: CanonicalProblem, chosen: FixedSizeOptions | AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog
+    problem: CanonicalProblem,
+    chosen: FixedSizeOptions | AdaptiveOptions,
+    ctx: ExecutionContext,
+    notes: WarningLog,
 ) -> Solution:
     """Test the data, then train what was asked for, or grow it."""
     rough = {} if chosen.enforce == "mild" else smoothness.kinks(problem, chosen.seed, ctx)
     if problem.nonlinear is not None and set(rough) == {"source"}:
         # Kinks in u alone leave the solution smooth, but not what is guessed.
         smoothed = problem.with_smoothed_guess()
-        if not smoothness.kinks(smoothed, chosen.seed, ctx) and (smoothed.source is not None or not problem.zero_initial):
+        if not smoothness.kinks(smoothed, chosen.seed, ctx) and (
+            smoothed.source is not None or not problem.zero_initial
+        ):
             problem, rough = smoothed, {}
     found = smoothness.describe(rough)
     if isinstance(chosen, FixedSizeOptions):
@@ -147,23 +152,35 @@ def _solve(
         )
         chosen = replace(chosen, tol=None)
     elif rough:
-        notes.warn(f"{found}: trained on mild rows (Monte Carlo samples of the solution) instead of the equation.", 4)
+        notes.warn(
+            f"{found}: trained on mild rows (Monte Carlo samples of the solution) instead of the equation.",
+            4,
+        )
     asked = chosen.tol is not None
     by_samples = chosen.enforce == "mild" or bool(rough and chosen.enforce is None)
     doubt = _doubt(problem, chosen.seed, by_samples, ctx)
     if doubt is not None and not doubt.curable:  # nothing is gained by growing on
         notes.warn(_declined(doubt), 4)
         chosen = replace(chosen, seconds=min(chosen.seconds, _SHORT), tol=None)
-    return _judged((adaptive_mild if by_samples else adaptive).grow(problem, chosen, ctx, notes), doubt, asked, notes)
+    return _judged(
+        (adaptive_mild if by_samples else adaptive).grow(problem, chosen, ctx, notes),
+        doubt,
+        asked,
+        notes,
+    )
 
 
 _SHORT = 0.1  # seconds for what is declined anyway
 
 
-def _doubt(problem: CanonicalProblem, seed: int, by_samples: bool, ctx: ExecutionContext) -> Doubt | None:
+def _doubt(
+    problem: CanonicalProblem, seed: int, by_samples: bool, ctx: ExecutionContext
+) -> Doubt | None:
     """Why what paths from the region meet does not tell the answer."""
     rng = streams.generator(seed, "encounters")
-    return sampling_checks.doubt(problem, sampling_checks.over_region(problem, rng, ctx), by_samples, rng, ctx)
+    return sampling_checks.doubt(
+        problem, sampling_checks.over_region(problem, rng, ctx), by_samples, rng, ctx
+    )
 
 
 def _declined(doubt: Doubt) -> str:
@@ -175,8 +192,12 @@ def _judged(solution: Solution, doubt: Doubt | None, asked: bool, notes: Warning
     `asked` for a tolerance.
     """
     stats = dict(solution.stats)
-    error = stats["residual_held_out"] if stats["estimated_error"] is None else stats["estimated_error"]
-    checked = stats["estimated_error"] is not None and stats["check"].get("monte_carlo") is not None  # by many more samples
+    error = (
+        stats["residual_held_out"] if stats["estimated_error"] is None else stats["estimated_error"]
+    )
+    checked = (
+        stats["estimated_error"] is not None and stats["check"].get("monte_carlo") is not None
+    )  # by many more samples
     if doubt is None or (doubt.curable and (checked or error <= sampling_checks.EXACT)):
         return solution
     notes.warn(_declined(doubt), 5)
@@ -184,7 +205,9 @@ def _judged(solution: Solution, doubt: Doubt | None, asked: bool, notes: Warning
     if stats["stopped"] is not None and not doubt.curable:
         stats["stopped"] = "the data were declined: one round was made"
     met = False if asked else None
-    solution.stats = MappingProxyType({**stats, "estimated_error": math.inf, "tolerance_met": met, "warnings": tuple(told)})
+    solution.stats = MappingProxyType(
+        {**stats, "estimated_error": math.inf, "tolerance_met": met, "warnings": tuple(told)}
+    )
     return solution
 
 
@@ -192,7 +215,10 @@ def paper(M0: int, M1: int, N: int, N_ic: int) -> dict[str, Any]:
     """The paper's choices as keywords for `hn.solve`: independent importance-sampling features, uniform rows, soft
     initial rows of equal total weight (λ_IC² = N / N_ic), ridge 1e-6 on the normal equations."""
     hint = "For example hn.paper(4000, 6000, 15000, 3000)."
-    sizes = [count(name, value, 0, hint) for name, value in (("M0", M0), ("M1", M1), ("N", N), ("N_ic", N_ic))]
+    sizes = [
+        count(name, value, 0, hint)
+        for name, value in (("M0", M0), ("M1", M1), ("N", N), ("N_ic", N_ic))
+    ]
     return {
         "family": "importance",
         "features": (sizes[0], sizes[1]),

@@ -28,7 +28,9 @@ from heatnets.solvers.options import FixedSizeOptions
 _HELD_OUT = 256  # rows kept out of the fit to report its residual where it was not trained
 
 
-def train(problem: CanonicalProblem, settings: FixedSizeOptions, ctx: ExecutionContext, notes: WarningLog) -> Solution:
+def train(
+    problem: CanonicalProblem, settings: FixedSizeOptions, ctx: ExecutionContext, notes: WarningLog
+) -> Solution:
     """Features, rows, system, weights: a trained HEATNET."""
     clock = PhaseTimer()
     counts = _counts(problem, settings, notes)
@@ -36,8 +38,12 @@ def train(problem: CanonicalProblem, settings: FixedSizeOptions, ctx: ExecutionC
     with clock.phase("assembly"):
         data, skipped = equation(problem, settings.seed)
         # 1, 2  Sample and freeze the features φ = [φ⁰ φ¹].
-        blocks = settings.family.draw(problem, counts, settings.design, settings.seed, settings.antithetic)
-        for caution in settings.family.cautions(problem, counts, settings.enforce, settings.collocation):
+        blocks = settings.family.draw(
+            problem, counts, settings.design, settings.seed, settings.antithetic
+        )
+        for caution in settings.family.cautions(
+            problem, counts, settings.enforce, settings.collocation
+        ):
             notes.warn(caution, stacklevel=5)
         # 3  Training points (t_k, x_k) in (0, T] x region, some to be held out, and x_l for the initial condition.
         points, n = _place(problem, settings)
@@ -45,7 +51,9 @@ def train(problem: CanonicalProblem, settings: FixedSizeOptions, ctx: ExecutionC
         # 4  Rows of the equation (or of the mild formulation) and of the initial condition.
         tables = [] if problem.nonlinear is None else _tables(problem, data, blocks, points, n, ctx)
         if tables:
-            (A, b), (held_A, held_b) = (table.system(np.arange(sum(counts)), settings.time_degree) for table in tables)
+            (A, b), (held_A, held_b) = (
+                table.system(np.arange(sum(counts)), settings.time_degree) for table in tables
+            )
         else:
             A, b = _rows(problem, data, blocks, points, settings, ctx)
             A, held_A, b, held_b = A[:n], A[n:], b[:n], b[n:]
@@ -59,18 +67,26 @@ def train(problem: CanonicalProblem, settings: FixedSizeOptions, ctx: ExecutionC
     with clock.phase("solve"):
         # 5  One least-squares solve.
         ctx.progress("least squares", 0, 1)
-        stacked: tuple[Array, Array] = (jnp.concatenate([A, A_ic]), jnp.concatenate([b, b_ic])) if len(b_ic) else (A, b)
-        fit = least_squares.solve(*stacked, settings.solver, settings.rcond, settings.ridge, condition)
+        stacked: tuple[Array, Array] = (
+            (jnp.concatenate([A, A_ic]), jnp.concatenate([b, b_ic])) if len(b_ic) else (A, b)
+        )
+        fit = least_squares.solve(
+            *stacked, settings.solver, settings.rcond, settings.ridge, condition
+        )
         changes: list[float] = []
         if tables:  # that was with the source at a first guess: now with its tangent at each fit
             fit, changes = _iterate(tables, fit, settings, condition)
-            (A, b), (held_A, held_b) = (table.system(np.arange(sum(counts)), settings.time_degree) for table in tables)
+            (A, b), (held_A, held_b) = (
+                table.system(np.arange(sum(counts)), settings.time_degree) for table in tables
+            )
         ctx.progress("least squares", 1, 1)
     for note in fit.notes:
         notes.warn(note, stacklevel=5)
     with clock.phase("check"):
         scale = _scale(problem, data, b, points, settings.enforce, ctx)
-        train_misfit, held_misfit = (float(_misfit(*rows, fit.weights)) / scale for rows in ((A, b), (held_A, held_b)))
+        train_misfit, held_misfit = (
+            float(_misfit(*rows, fit.weights)) / scale for rows in ((A, b), (held_A, held_b))
+        )
     _judge(problem, train_misfit, held_misfit, settings, notes)
     # 6  ũ = Σ w_j φ_j.
     solution = Solution(problem, data, blocks, fit.weights, ctx, stats={
@@ -104,14 +120,25 @@ def _checked(
 ) -> Solution:
     """Hold the network against Monte Carlo values, which need no smoothness, and say so where they contradict it."""
     with clock.phase("check"):
-        reference = ReferenceValues.over_region(problem, data, settings.seed, "final check", ctx, entries)
-        known = reference.compare(reference.factor * solution.network().value(*reference.points)[0], 0.998)
-    if not known.reasons and known.low > 0.1 and not any(text.startswith("not solved") for text in notes.messages):
+        reference = ReferenceValues.over_region(
+            problem, data, settings.seed, "final check", ctx, entries
+        )
+        known = reference.compare(
+            reference.factor * solution.network().value(*reference.points)[0], 0.998
+        )
+    if (
+        not known.reasons
+        and known.low > 0.1
+        and not any(text.startswith("not solved") for text in notes.messages)
+    ):
         notes.warn(
             f"not solved: Monte Carlo values differ from the network by {known.value:.2g} of the solution's size. {_REMEDY}",
             stacklevel=6,
         )
-    facts = {"check": MappingProxyType(reference.facts(known)), "warnings": (*problem.warnings, *notes.messages)}
+    facts = {
+        "check": MappingProxyType(reference.facts(known)),
+        "warnings": (*problem.warnings, *notes.messages),
+    }
     return solution.with_stats({**facts, "seconds": MappingProxyType(clock.seconds)})
 
 
@@ -119,10 +146,18 @@ _REMEDY = "Take more features, more rows, or a smaller train_region; data that a
 
 
 def _tables(
-    problem: CanonicalProblem, data: Equation, blocks: list[Feature], points: Points, n: int, ctx: ExecutionContext
+    problem: CanonicalProblem,
+    data: Equation,
+    blocks: list[Feature],
+    points: Points,
+    n: int,
+    ctx: ExecutionContext,
 ) -> list[Table]:
     """Entries of the rows to train on and of those held out, where the source depends on u."""
-    tables = [Table(problem, data, ctx, (points[0][part], points[1][part])) for part in (slice(n), slice(n, None))]
+    tables = [
+        Table(problem, data, ctx, (points[0][part], points[1][part]))
+        for part in (slice(n), slice(n, None))
+    ]
     for table in tables:
         table.add_features(blocks, "equation rows")
     return tables
@@ -136,19 +171,33 @@ def _iterate(
 
     def solve() -> tuple[np.ndarray, float]:
         nonlocal fit
-        fit = least_squares.solve(*tables[0].system(columns, degree), settings.solver, settings.rcond, settings.ridge, condition)
+        fit = least_squares.solve(
+            *tables[0].system(columns, degree),
+            settings.solver,
+            settings.rcond,
+            settings.ridge,
+            condition,
+        )
         return np.asarray(fit.weights), 0.0
 
-    weights, changes = newton.settle(tables, np.asarray(fit.weights), degree, solve, settings.iteration)
+    weights, changes = newton.settle(
+        tables, np.asarray(fit.weights), degree, solve, settings.iteration
+    )
     return fit._replace(weights=jnp.asarray(weights)), changes
 
 
 def _judge(
-    problem: CanonicalProblem, train_misfit: float, held_misfit: float, settings: FixedSizeOptions, notes: WarningLog
+    problem: CanonicalProblem,
+    train_misfit: float,
+    held_misfit: float,
+    settings: FixedSizeOptions,
+    notes: WarningLog,
 ) -> None:
     """Say so where rows that were held out are not met."""
     if not held_misfit <= 0.1 and problem.nonlinear is not None:
-        raise NumericalError(newton.unsolved(f"rows held out are missed by {held_misfit:.2g} of their size", problem))
+        raise NumericalError(
+            newton.unsolved(f"rows held out are missed by {held_misfit:.2g} of their size", problem)
+        )
     if held_misfit > 0.1:
         notes.warn(
             f"not solved: rows held out are missed by {held_misfit:.2g} of their size (those trained on by {train_misfit:.2g}). {_REMEDY}",
@@ -162,7 +211,12 @@ def _judge(
         )
 
 
-def _check_memory(problem: CanonicalProblem, settings: FixedSizeOptions, counts: tuple[int, int], ctx: ExecutionContext) -> None:
+def _check_memory(
+    problem: CanonicalProblem,
+    settings: FixedSizeOptions,
+    counts: tuple[int, int],
+    ctx: ExecutionContext,
+) -> None:
     """Refuse before the work what would not fit: the matrix, its copies on the way to a factorisation (counted), the squares."""
     soft, copies = settings.initial_rows == "soft", 4 if settings.solver == "cholesky" else 6
 
@@ -173,17 +227,26 @@ def _check_memory(problem: CanonicalProblem, settings: FixedSizeOptions, counts:
         return 8 * (copies * N * M + 2 * min(N, M) ** 2 + (N + M) * problem.dim), N, M
 
     needed, N, M = bytes_of(1.0)
-    fits = next((part for part in 0.98 ** np.arange(1, 300) if bytes_of(part)[0] <= ctx.memory), 0.0)
+    fits = next(
+        (part for part in 0.98 ** np.arange(1, 300) if bytes_of(part)[0] <= ctx.memory), 0.0
+    )
     sizes = [tuple(int(fits * n) for n in pair) for pair in (counts, settings.rows)]
     remedy = (
-        f"features={sizes[0]}, rows={sizes[1]} would fit." if min(max(pair) for pair in sizes) else "Take fewer features or rows."
+        f"features={sizes[0]}, rows={sizes[1]} would fit."
+        if min(max(pair) for pair in sizes)
+        else "Take fewer features or rows."
     )
     ctx.require(needed, f"{N} rows of {M} columns with their factorisation", remedy)
 
 
-def _counts(problem: CanonicalProblem, settings: FixedSizeOptions, notes: WarningLog) -> tuple[int, int]:
+def _counts(
+    problem: CanonicalProblem, settings: FixedSizeOptions, notes: WarningLog
+) -> tuple[int, int]:
     if problem.source is None and settings.features[1]:
-        notes.warn(f"there is no source: the {settings.features[1]} source features are left out", stacklevel=6)
+        notes.warn(
+            f"there is no source: the {settings.features[1]} source features are left out",
+            stacklevel=6,
+        )
         return settings.features[0], 0
     if problem.source is not None and not settings.features[1]:
         notes.warn("the source has no features of its own: `features` has M1 = 0", stacklevel=6)
@@ -194,11 +257,20 @@ def _place(problem: CanonicalProblem, settings: FixedSizeOptions) -> tuple[Point
     """Rows to train on, then rows held out; and how many are trained on."""
     parts = []
     held = settings.collocation if settings.train_region.single else "uniform"
-    for how, count, stream in ((settings.collocation, settings.rows[0], "rows"), (held, _HELD_OUT, "held-out rows")):
+    for how, count, stream in (
+        (settings.collocation, settings.rows[0], "rows"),
+        (held, _HELD_OUT, "held-out rows"),
+    ):
         rng = streams.generator(settings.seed, stream)
         parts.append(
             PLACEMENTS[how](
-                settings.train_region, problem.horizon, count, problem.dim, rng, problem.paths, problem.nonlinear is not None
+                settings.train_region,
+                problem.horizon,
+                count,
+                problem.dim,
+                rng,
+                problem.paths,
+                problem.nonlinear is not None,
             )
         )
     (t, x), (held_t, held_x) = parts
@@ -207,7 +279,11 @@ def _place(problem: CanonicalProblem, settings: FixedSizeOptions) -> tuple[Point
 
 def _start(problem: CanonicalProblem, settings: FixedSizeOptions) -> np.ndarray:
     rng, region = streams.generator(settings.seed, "initial rows"), settings.train_region
-    return region.at(np.zeros(settings.rows[1]), problem.horizon, region.sample(rng, settings.rows[1], problem.dim))[1]
+    return region.at(
+        np.zeros(settings.rows[1]),
+        problem.horizon,
+        region.sample(rng, settings.rows[1], problem.dim),
+    )[1]
 
 
 def _rows(
@@ -219,24 +295,41 @@ def _rows(
     ctx: ExecutionContext,
 ) -> tuple[Array, Array]:
     if settings.enforce == "equation":
-        return residual_rows(data, blocks, points, ctx, settings.time_degree, problem.horizon), jnp.asarray(
-            forcing(data, points, ctx)
-        )
+        return residual_rows(
+            data, blocks, points, ctx, settings.time_degree, problem.horizon
+        ), jnp.asarray(forcing(data, points, ctx))
     # Mild rows: the network equals an unbiased sample of the mild solution at each point.
-    sample = montecarlo.mild_samples(problem, *points, settings.mild_samples, settings.seed, ctx).value
-    return value_rows(data, blocks, points, ctx, "mild rows", settings.time_degree, problem.horizon), jnp.asarray(sample)
+    sample = montecarlo.mild_samples(
+        problem, *points, settings.mild_samples, settings.seed, ctx
+    ).value
+    return value_rows(
+        data, blocks, points, ctx, "mild rows", settings.time_degree, problem.horizon
+    ), jnp.asarray(sample)
 
 
 def _initial_rows(
-    data: Equation, blocks: list[Feature], x: np.ndarray, settings: FixedSizeOptions, ctx: ExecutionContext
+    data: Equation,
+    blocks: list[Feature],
+    x: np.ndarray,
+    settings: FixedSizeOptions,
+    ctx: ExecutionContext,
 ) -> tuple[Array, Array]:
     """φ_j(0, x_l) and u0(x_l), scaled by λ_IC = √weight, so that the squared misfit carries the weight."""
     scale = np.sqrt(settings.initial_weight)
-    rows = value_rows(data, blocks, (np.zeros(len(x)), x), ctx, "initial rows", settings.time_degree)
+    rows = value_rows(
+        data, blocks, (np.zeros(len(x)), x), ctx, "initial rows", settings.time_degree
+    )
     return scale * rows, jnp.asarray(scale * initial_values(data, x, ctx))
 
 
-def _scale(problem: CanonicalProblem, data: Equation, b: Array, points: Points, enforce: str, ctx: ExecutionContext) -> float:
+def _scale(
+    problem: CanonicalProblem,
+    data: Equation,
+    b: Array,
+    points: Points,
+    enforce: str,
+    ctx: ExecutionContext,
+) -> float:
     """What a misfit is measured by: the root mean square of the right-hand side, or of u0 / T where the equation's is smaller."""
     size = _rms(np.asarray(b))
     if enforce == "equation":

@@ -106,7 +106,9 @@ def settings(
     if checkpoint is not None and not isinstance(checkpoint, str | Path):
         raise InputError(f"`checkpoint` must be the name of a file; got {short_repr(checkpoint)}.")
     if checkpoint is not None and not grows:
-        raise InputError("`checkpoint` keeps the rounds of a growth; a solve with `features` is one round. Leave one out.")
+        raise InputError(
+            "`checkpoint` keeps the rounds of a growth; a solve with `features` is one round. Leave one out."
+        )
     if grows:
         given = {
             "rows": rows is not None,
@@ -130,7 +132,9 @@ def settings(
             "`seconds` is the budget for choosing a size; with `features` there is nothing to choose. Leave one out."
         )
     elif max_rounds is not None:
-        raise InputError("`max_rounds` ends a growth; a solve with `features` is one round. Leave one out.")
+        raise InputError(
+            "`max_rounds` ends a growth; a solve with `features` is one round. Leave one out."
+        )
     kind = _family(family)
     if antithetic is not None and not isinstance(antithetic, bool):
         raise InputError(f"`antithetic` must be True, False or None; got {short_repr(antithetic)}.")
@@ -149,15 +153,31 @@ def settings(
             raise InputError(
                 f'`family={kind.name!r}` is for initial-value problems without drift and reaction. Use family="importance".'
             )
-    degree = None if time_degree is None else count("time_degree", time_degree, 0, "Weights are polynomials of this degree in t.")
+    degree = (
+        None
+        if time_degree is None
+        else count("time_degree", time_degree, 0, "Weights are polynomials of this degree in t.")
+    )
     if degree is not None and degree > 10:
-        raise InputError(f"`time_degree` must be at most 10; got {degree}. Three is plenty for most problems.")
-    designs = tuple(_design(n) for n in DICTIONARY) if grows and directions is None else (_design(directions),)
+        raise InputError(
+            f"`time_degree` must be at most 10; got {degree}. Three is plenty for most problems."
+        )
+    designs = (
+        tuple(_design(n) for n in DICTIONARY)
+        if grows and directions is None
+        else (_design(directions),)
+    )
     for design in designs:
         design.check(1 + problem.dim)
-    placement = choice("collocation", ("paths" if grows else "uniform") if collocation is None else collocation, _PLACEMENTS)
+    placement = choice(
+        "collocation",
+        ("paths" if grows else "uniform") if collocation is None else collocation,
+        _PLACEMENTS,
+    )
     if grows and placement == "grid":
-        raise InputError('`collocation="grid"` needs a size: a grid does not grow. Give `features`, or use collocation="paths".')
+        raise InputError(
+            '`collocation="grid"` needs a size: a grid does not grow. Give `features`, or use collocation="paths".'
+        )
     region = problem.region if train_region is None else train_region
     _check_region(region, problem, placement)
     region = problem.transform_region(region)
@@ -171,7 +191,9 @@ def settings(
         raise InputError(
             "`iteration` is for a source that depends on u; this one does not, and one solve is all there is. Leave it out."
         )
-    iterated = choice("iteration", "newton" if iteration is None else iteration, ("newton", "picard"))
+    iterated = choice(
+        "iteration", "newton" if iteration is None else iteration, ("newton", "picard")
+    )
     if (
         problem.nonlinear is not None
         and not grows
@@ -181,11 +203,23 @@ def settings(
             'a source that depends on u is solved with family="importance", enforce="equation" and initial_rows="exact"; leave these keywords out.'
         )
     if grows:
-        kept = None if checkpoint is None else CheckpointSpec(Path(checkpoint), fingerprint(problem))
+        kept = (
+            None if checkpoint is None else CheckpointSpec(Path(checkpoint), fingerprint(problem))
+        )
         if kept is not None:
             check_writable(kept.path)
-        budget = SECONDS if seconds is None else positive("seconds", seconds, "It is the time the solve may take.")
-        wanted = None if tol is None else fraction("tol", tol, "It is the relative L2 error over the region, for example 1e-4.")
+        budget = (
+            SECONDS
+            if seconds is None
+            else positive("seconds", seconds, "It is the time the solve may take.")
+        )
+        wanted = (
+            None
+            if tol is None
+            else fraction(
+                "tol", tol, "It is the relative L2 error over the region, for example 1e-4."
+            )
+        )
         return AdaptiveOptions(
             kind,
             designs,
@@ -198,12 +232,18 @@ def settings(
             cut,
             iterated,
             budget,
-            None if max_rounds is None else count("max_rounds", max_rounds, 1, "It is the most rounds of growth."),
+            None
+            if max_rounds is None
+            else count("max_rounds", max_rounds, 1, "It is the most rounds of growth."),
             streams.check_seed(seed),
             wanted,
             kept,
         )
-    counts = pair("features", features, "Write (M0, M1): features from the initial condition and from the source.")
+    counts = pair(
+        "features",
+        features,
+        "Write (M0, M1): features from the initial condition and from the source.",
+    )
     columns = sum(counts) * (1 + (degree or 0))
     sizes = pair(
         "rows",
@@ -212,7 +252,9 @@ def settings(
     )
     initial_rows = choice("initial_rows", initial_rows, ("exact", "soft"))
     if sizes[0] == 0:
-        raise InputError(f"`rows` must hold at least one row of the equation; got {sizes}. Write rows=(2000, 0).")
+        raise InputError(
+            f"`rows` must hold at least one row of the equation; got {sizes}. Write rows=(2000, 0)."
+        )
     if initial_rows == "soft" and sizes[1] == 0:
         raise InputError(
             f'`rows` must hold initial rows with initial_rows="soft"; got {sizes}. Write rows=({sizes[0]}, {max(sizes[0] // 5, 1)}).'
@@ -239,14 +281,23 @@ def settings(
         enforce=rule or "equation",
         mild_samples=256
         if mild_samples is None
-        else count("mild_samples", mild_samples, 2, "It is the number of Monte Carlo samples behind each mild row."),
+        else count(
+            "mild_samples",
+            mild_samples,
+            2,
+            "It is the number of Monte Carlo samples behind each mild row.",
+        ),
         solver=solver,
         rcond=cut,
         ridge=ridge,
         initial_rows=initial_rows,
         initial_weight=sizes[0] / max(sizes[1], 1)
         if initial_weight is None
-        else positive("initial_weight", initial_weight, "It multiplies the squared misfit of the initial rows."),
+        else positive(
+            "initial_weight",
+            initial_weight,
+            "It multiplies the squared misfit of the initial rows.",
+        ),
         iteration=iterated,
         seed=streams.check_seed(seed),
     )
@@ -272,9 +323,17 @@ def _check_region(region: Any, problem: Problem, placement: str) -> None:
 
 
 def _nonnegative(name: str, value: Any) -> float:
-    return 0.0 if isinstance(value, (int, float)) and value == 0 else positive(name, value, "Zero switches it off.")
+    return (
+        0.0
+        if isinstance(value, (int, float)) and value == 0
+        else positive(name, value, "Zero switches it off.")
+    )
 
 
 # The modules' own names, kept apart from the keywords of the same name.
-_SOLVERS, _PLACEMENTS, _check_grid = least_squares.SOLVERS, collocation.PLACEMENTS, collocation.check_grid
+_SOLVERS, _PLACEMENTS, _check_grid = (
+    least_squares.SOLVERS,
+    collocation.PLACEMENTS,
+    collocation.check_grid,
+)
 _family, _Importance = families.family, families.ImportanceFamily

@@ -75,13 +75,26 @@ class GrowthState:
     target: float = np.inf  # an estimate below it is worth a final check
 
     def take(
-        self, fit: Fit, made: Round, growing: list[str], entries: int, spent: dict[str, float], clock: dict[str, float]
+        self,
+        fit: Fit,
+        made: Round,
+        growing: list[str],
+        entries: int,
+        spent: dict[str, float],
+        clock: dict[str, float],
     ) -> None:
         """One more round."""
         self.history.append(made)
         self.makes.append(growing)
-        self.stalled = self.stalled + 1 if self.best is not None and fit.score > _STALLED * self.best.score else 0
-        self.fit, self.best = fit, fit if self.best is None or fit.score < self.best.score else self.best
+        self.stalled = (
+            self.stalled + 1
+            if self.best is not None and fit.score > _STALLED * self.best.score
+            else 0
+        )
+        self.fit, self.best = (
+            fit,
+            fit if self.best is None or fit.score < self.best.score else self.best,
+        )
         self.entries, self.spent, self.clock = entries, spent, dict(clock)
 
     @property
@@ -94,7 +107,11 @@ class GrowthState:
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """The rest."""
-        return {name: np.asarray(fit.solved.weights) for name, fit in (("fit", self.fit), ("best", self.best)) if fit is not None}
+        return {
+            name: np.asarray(fit.solved.weights)
+            for name, fit in (("fit", self.fit), ("best", self.best))
+            if fit is not None
+        }
 
     @classmethod
     def of(cls, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> GrowthState:
