@@ -31,7 +31,7 @@ def filled(text: str) -> str:
     }
 
     def table(match: re.Match[str]) -> str:
-        return f"{match[1]}\n{report.markdown(tables[match[2], int(match[3])])}\n{match[4]}"
+        return f"{match[1]}\n{html.markdown(tables[match[2], int(match[3])])}\n{match[4]}"
 
     return re.sub(r"(<!-- ([a-z0-9-]+) (\d+) -->).*?(<!-- end -->)", table, text, flags=re.DOTALL)
 

@@ -63,7 +63,7 @@ def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
         if name == "gaussian"
         else ImportanceFamily()
     )
-    data, _ = equation(problem(dim), 0)
+    data, _ = equation(problem(dim).canonical, 0)
     rng = np.random.default_rng(1)
     whole, claimed = (
         eqx.filter_jit(whole_residual),
@@ -82,9 +82,9 @@ def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
 
 def test_pairs_are_means_of_opposite_features():
     p, t, x = problem(4), jnp.asarray(0.3), jnp.asarray([0.1, -0.4, 0.9, 0.2])
-    data, _ = equation(p, 0)
+    data, _ = equation(p.canonical, 0)
     single, pairs = (
-        ImportanceFamily().draw(p, (3, 3), design("gaussian"), 0, antithetic)
+        ImportanceFamily().draw(p.canonical, (3, 3), design("gaussian"), 0, antithetic)
         for antithetic in (False, True)
     )
     for block, pair in zip(single, pairs, strict=True):
@@ -102,9 +102,9 @@ def test_pairs_are_means_of_opposite_features():
 def test_pairs_have_no_singularity_at_the_start():
     """∂_t of one feature grows like t^{-1/2}; of a pair it tends to ηᵀ D²u0 η D."""
     p, x = problem(4), jnp.asarray([0.1, -0.4, 0.9, 0.2])
-    data, _ = equation(p, 0)
+    data, _ = equation(p.canonical, 0)
     single, pair = (
-        one(ImportanceFamily().draw(p, (2, 0), design("gaussian"), 0, anti)[0], 1)
+        one(ImportanceFamily().draw(p.canonical, (2, 0), design("gaussian"), 0, anti)[0], 1)
         for anti in (False, True)
     )
     eta, hessian = single.direction / jnp.sqrt(D), jax.hessian(u0)(x)
@@ -117,8 +117,8 @@ def test_pairs_have_no_singularity_at_the_start():
 def test_columns_of_weights_that_vary_in_time(degree):
     """The columns t^k φ and their residuals, against differentiating t^k φ as it stands."""
     p = problem(3)
-    data, _ = equation(p, 0)
-    blocks = ImportanceFamily().draw(p, (2, 3), design("gaussian"), 0, True)
+    data, _ = equation(p.canonical, 0)
+    blocks = ImportanceFamily().draw(p.canonical, (2, 3), design("gaussian"), 0, True)
     rng = np.random.default_rng(0)
     points = rng.uniform(0.2, 0.8, 4), rng.standard_normal((4, 3))
     ctx = make_context()
@@ -148,8 +148,8 @@ def test_columns_of_weights_that_vary_in_time(degree):
 
 def test_importance_features_are_the_papers():
     p, t, x = problem(4), jnp.asarray(0.3), jnp.asarray([0.1, -0.4, 0.9, 0.2])
-    data, _ = equation(p, 0)
-    initial, source = ImportanceFamily().draw(p, (3, 3), design("gaussian"), 0)
+    data, _ = equation(p.canonical, 0)
+    initial, source = ImportanceFamily().draw(p.canonical, (3, 3), design("gaussian"), 0)
     eta, xi, r = (
         initial.direction[1] / jnp.sqrt(D),
         source.direction[1] / jnp.sqrt(D),
@@ -168,7 +168,7 @@ def test_importance_features_are_the_papers():
 @pytest.mark.parametrize("dim", [1, 2, 3, 5])
 def test_kernel_features_are_the_papers(dim):
     p, A, cut = problem(dim), 4.0, 1e-2
-    data, _ = equation(p, 0)
+    data, _ = equation(p.canonical, 0)
     initial, source = GaussianFamily(half_width=A, shortest_lag=cut).draw(
         p, (5, 200), design("gaussian"), 0
     )
@@ -200,8 +200,8 @@ def test_kernel_features_are_the_papers(dim):
 @pytest.mark.parametrize("name", ["importance", "gaussian"])
 def test_start_is_the_factor_of_u0_at_time_zero(name):
     p, x = problem(2), jnp.asarray([0.3, -0.8])
-    data, _ = equation(p, 0)
-    for block in family(name).draw(p, (4, 4), design("gaussian"), 0):
+    data, _ = equation(p.canonical, 0)
+    for block in family(name).draw(p.canonical, (4, 4), design("gaussian"), 0):
         for j in range(4):
             feature = one(block, j)
             np.testing.assert_allclose(
@@ -212,12 +212,12 @@ def test_start_is_the_factor_of_u0_at_time_zero(name):
 def test_the_kernel_drawn_by_its_own_density_is_importance_sampling():
     """ψ(y) = π^{-d/2} e^{-|y|²} turns the kernel features into u0(x + √(2Dt) η): the paper's alternative-sampling proposition."""
     p = problem(3)
-    data, _ = equation(p, 0)
+    data, _ = equation(p.canonical, 0)
     bell = hn.Density(
         draw=lambda rng, n: rng.standard_normal((n, 3)) / np.sqrt(2),
         pdf=lambda y: np.pi**-1.5 * np.exp(-np.sum(y**2, axis=1)),
     )
-    block = GaussianFamily(initial_density=bell).draw(p, (5, 0), design("gaussian"), 0)[0]
+    block = GaussianFamily(initial_density=bell).draw(p.canonical, (5, 0), design("gaussian"), 0)[0]
     t, x = jnp.asarray(0.4), jnp.asarray([0.2, 0.1, -0.3])
     for j in range(5):
         np.testing.assert_allclose(
@@ -285,23 +285,23 @@ def test_bad_densities_are_refused():
     with pytest.raises(
         hn.InputError, match=r"`Density.draw` must return finite points of shape \(4, 2\)"
     ):
-        GaussianFamily(initial_density=shape).draw(p, (4, 4), design(None), 0)
+        GaussianFamily(initial_density=shape).draw(p.canonical, (4, 4), design(None), 0)
     zero = hn.Density(lambda rng, n: rng.random((n, 2)), lambda y: np.zeros(len(y)))
     with pytest.raises(
         hn.InputError, match=r"`Density.pdf` must return 4 finite numbers > 0.*4 not > 0"
     ):
-        GaussianFamily(initial_density=zero).draw(p, (4, 4), design(None), 0)
+        GaussianFamily(initial_density=zero).draw(p.canonical, (4, 4), design(None), 0)
     late = hn.Density(lambda rng, n: 1 + rng.random((n, 3)), lambda y: np.ones(len(y)))
     with pytest.raises(hn.InputError, match=r"lags in \(0, horizon\]"):
-        GaussianFamily(source_density=late).draw(p, (4, 4), design(None), 0)
+        GaussianFamily(source_density=late).draw(p.canonical, (4, 4), design(None), 0)
     outside = hn.Density(lambda rng, n: 1 + rng.random((n, 1)), lambda y: np.ones(len(y)))
     with pytest.raises(hn.InputError, match=r"inside \(0, 1\)"):
-        ImportanceFamily(fraction_density=outside).draw(p, (4, 4), design(None), 0)
+        ImportanceFamily(fraction_density=outside).draw(p.canonical, (4, 4), design(None), 0)
 
 
 def test_kernels_that_all_underflow_are_refused():
     with pytest.raises(hn.NumericalError, match="underflows to zero in 200 dimensions"):
-        GaussianFamily().draw(problem(200), (8, 0), design(None), 0)
+        GaussianFamily().draw(problem(200).canonical, (8, 0), design(None), 0)
     with pytest.raises(hn.InputError, match="`shortest_lag` must be below 1"):
         GaussianFamily(shortest_lag=2.0)
 
@@ -338,7 +338,7 @@ def test_lags_reach_both_ends_in_any_dimension(dim):
 
 def test_a_kernel_feature_is_off_before_its_lag():
     feature = KernelSource(jnp.zeros(1), jnp.asarray(0.5), jnp.zeros(()))
-    data, _ = equation(problem(1), 0)
+    data, _ = equation(problem(1).canonical, 0)
     x = jnp.zeros(1)
     assert feature.value(data, jnp.asarray(0.49), x) == 0
     assert feature.residual(data, jnp.asarray(0.49), x) == 0

@@ -77,10 +77,14 @@ def relative_error(value, exact):
     return float(np.sqrt(np.mean((value - exact) ** 2) / np.mean(exact**2)))
 
 
+def waves_problem():
+    return hn.Problem(dim=2, horizon=2.0, initial=bell, source=waves, diffusion=0.5)
+
+
 @cache
 def overfitted():
     """A dictionary for waves in the plane, and a fit that cancels to many digits where its rows are, and not elsewhere."""
-    problem = hn.Problem(dim=2, horizon=2.0, initial=bell, source=waves, diffusion=0.5)
+    problem = waves_problem()
     data = equation(problem.canonical, 0)[0]
     dictionary = adaptive.Dictionary(
         problem.canonical, growth(problem), data, make_context(), adaptive.BlockSizes()
@@ -102,7 +106,7 @@ def check_of(dictionary, size=(256, 2), stream="test"):
 
 def true_error(dictionary, fit):
     problem = dictionary.problem
-    t, x = hn.random_points(problem, 1000, seed=3)
+    t, x = hn.random_points(waves_problem(), 1000, seed=3)
     table = Table(problem, dictionary.rows.data, make_context(), (t, x), 256)
     table.add_features(dictionary.rows.blocks, "test")
     value = table.fitted(np.asarray(fit.solved.weights), np.arange(fit.features), fit.degree)

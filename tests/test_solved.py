@@ -116,7 +116,7 @@ def test_the_page_says_what_is_known(page, solution, certificates):
     assert ["F(t, x)", FORMULA] in read.rows
     assert read.sections["warnings"].count(WARNING) == 1
     assert (
-        f"error of u is {report.number(solution.stats['estimated_error'])} of its size"
+        f"error of u is {html.number(solution.stats['estimated_error'])} of its size"
         in read.sections["answer"]
     )
     assert "tolerance" not in read.sections["answer"]

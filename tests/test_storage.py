@@ -105,7 +105,7 @@ def test_a_killed_process_leaves_every_finished_cell_and_no_lock(tmp_path):
     code = f"""
 from pathlib import Path
 from heatnets._core import atomic_files
-with storage.ledger(Path({str(path)!r}), {HEADER!r}) as ledger:
+with atomic_files.ledger(Path({str(path)!r}), {HEADER!r}) as ledger:
     i = 0
     while True:
         ledger.add(str(i), {{"i": i}}, {{"text": "x" * 20000}})
