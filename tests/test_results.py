@@ -26,20 +26,20 @@ def square(t, x, u):
 
 OWN = {"dim": 3, "horizon": 0.5, "initial": lambda x: jnp.sum(jnp.sin(x)), "source": square}
 KINDS = {
-    "source": lambda: hn.solve(hn.problems.get("nonseparable", dim=3), seconds=2),
-    "no source": lambda: hn.solve(hn.problems.get("radial-gaussian", dim=3), seconds=2),
-    "kinks": lambda: hn.solve(hn.problems.get("kinked-ridge", dim=2), seconds=2),
-    "flow": lambda: hn.solve(hn.problems.get("allen-cahn", dim=3, horizon=0.3), seconds=2),
-    "slopes": lambda: hn.solve(hn.problems.get("hamilton-jacobi", dim=3), seconds=3),
-    "steps": lambda: hn.solve(hn.problems.get("hyperbolic", dim=2), seconds=3),
-    "payoff": lambda: hn.solve(hn.problems.get("geometric-basket", dim=2), seconds=2),
+    "source": lambda: hn.solve(hn.problems.get("nonseparable", dim=3), max_rounds=1),
+    "no source": lambda: hn.solve(hn.problems.get("radial-gaussian", dim=3), max_rounds=1),
+    "kinks": lambda: hn.solve(hn.problems.get("kinked-ridge", dim=2), max_rounds=1),
+    "flow": lambda: hn.solve(hn.problems.get("allen-cahn", dim=3, horizon=0.3), max_rounds=1),
+    "slopes": lambda: hn.solve(hn.problems.get("hamilton-jacobi", dim=3), max_rounds=1),
+    "steps": lambda: hn.solve(hn.problems.get("hyperbolic", dim=2), max_rounds=1),
+    "payoff": lambda: hn.solve(hn.problems.get("geometric-basket", dim=2), max_rounds=1),
     "kernels": lambda: hn.solve(
         hn.problems.get("forced-sine"), family="gaussian", features=(20, 20), enforce="mild"
     ),
     "the paper's": lambda: hn.solve(
         hn.problems.get("oscillating", dim=5), **hn.paper(20, 20, 200, 30)
     ),
-    "kinks in u": lambda: hn.solve(hn.Problem(**OWN), seconds=3),
+    "kinks in u": lambda: hn.solve(hn.Problem(**OWN), max_rounds=1),
 }
 
 
