@@ -176,8 +176,9 @@ class Factor:
         self.S = numeric("Factor", S, "Write hn.Factor(S), S of shape (dim, dim).")
         if self.S.ndim != 2 or self.S.shape[0] != self.S.shape[1]:
             raise InputError(
-                f"`Factor` needs a square matrix S; got shape {self.S.shape}. With fewer columns A has no inverse: paths would not spread in all "
-                "directions, which is not supported. hn.LowRank(diag, U) adds a diagonal."
+                f"`Factor` needs a square matrix S; got shape {self.S.shape}. With fewer columns A "
+                "has no inverse: paths would not spread in all directions, which is not supported. "
+                "hn.LowRank(diag, U) adds a diagonal."
             )
 
     def __repr__(self) -> str:
@@ -191,16 +192,19 @@ class LowRank:
         hint = "Write hn.LowRank(diag, U), U of shape (dim, k)."
         if callable(diag) or callable(U):
             raise InputError(
-                "`LowRank` takes numbers. A function of (t, x) is given as diffusion=A, or as hn.Factor(S)."
+                "`LowRank` takes numbers. A function of (t, x) is given as diffusion=A, or as "
+                "hn.Factor(S)."
             )
         self.diag, self.U = numeric("LowRank", diag, hint), numeric("LowRank", U, hint)
         if self.diag.ndim > 1 or not np.all(self.diag > 0):
             raise InputError(
-                f"`LowRank` needs diag > 0, one number or one per coordinate; got {short_repr(diag)}."
+                "`LowRank` needs diag > 0, one number or one per coordinate; got "
+                f"{short_repr(diag)}."
             )
         if self.U.ndim != 2 or self.U.shape[1] > self.U.shape[0]:
             raise InputError(
-                f"`LowRank` needs U of shape (dim, k), k <= dim; got shape {self.U.shape}. Write U[:, None] for one column."
+                f"`LowRank` needs U of shape (dim, k), k <= dim; got shape {self.U.shape}. Write "
+                "U[:, None] for one column."
             )
 
     def __repr__(self) -> str:
@@ -213,7 +217,8 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
         return value
     if callable(value):
         raise InputError(
-            f"`{name}` must not depend on t or x here. A function A(t, x) is given as hn.Problem(diffusion=A). {_HINT}"
+            f"`{name}` must not depend on t or x here. A function A(t, x) is given as "
+            f"hn.Problem(diffusion=A). {_HINT}"
         )
     if isinstance(value, Factor):
         return _dense(_fits(name, value.S, dim), name)
@@ -233,7 +238,8 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
     if array.ndim == 1:
         if not np.all(array > 0):
             raise InputError(
-                f"`{name}` must be > 0 in every coordinate; it is {np.min(array):g} in coordinate {int(np.argmin(array))}. {_HINT}"
+                f"`{name}` must be > 0 in every coordinate; it is {np.min(array):g} in coordinate "
+                f"{int(np.argmin(array))}. {_HINT}"
             )
         return Diagonal(array)
     if array.ndim != 2:
@@ -242,13 +248,15 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
         )
     if not np.allclose(array, array.T, rtol=1e-10, atol=1e-12 * np.max(np.abs(array))):
         raise InputError(
-            f"`{name}` must be a symmetric matrix; A - Aᵀ is up to {np.max(np.abs(array - array.T)):.2g}. Give (A + Aᵀ)/2."
+            f"`{name}` must be a symmetric matrix; A - Aᵀ is up to "
+            f"{np.max(np.abs(array - array.T)):.2g}. Give (A + Aᵀ)/2."
         )
     values, vectors = np.linalg.eigh(array)
     if values[0] <= 1e-12 * values[-1]:
         raise InputError(
-            f"`{name}` must be positive definite; its eigenvalues lie between {values[0]:.3g} and {values[-1]:.3g}. "
-            "Where A has no inverse paths do not spread in all directions, which is not supported."
+            f"`{name}` must be positive definite; its eigenvalues lie between {values[0]:.3g} and "
+            f"{values[-1]:.3g}. Where A has no inverse paths do not spread in all directions, "
+            "which is not supported."
         )
     # The root with orthogonal columns: directions of equal size in A's own axes.
     return Dense(vectors * np.sqrt(values), (vectors / np.sqrt(values)).T)
@@ -257,7 +265,8 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
 def _dense(S: np.ndarray, name: str) -> Dense:
     if not np.linalg.cond(S) < 1e12:
         raise InputError(
-            f"`{name}` must have an inverse; S of hn.Factor(S) is singular. Drop what does not scatter, or use hn.LowRank(diag, U)."
+            f"`{name}` must have an inverse; S of hn.Factor(S) is singular. Drop what does not "
+            "scatter, or use hn.LowRank(diag, U)."
         )
     return Dense(S, np.linalg.inv(S))
 

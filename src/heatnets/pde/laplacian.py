@@ -139,7 +139,8 @@ def choose(
                 )
             except Exception as error:
                 reasons.append(
-                    f"{rung}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                    f"{rung}: {type(error).__name__}: "
+                    f"{str(error).splitlines()[0] if str(error) else ''}"
                 )
                 continue
         if records:
@@ -156,7 +157,8 @@ def choose(
             )
         reasons.append(f"{rung}: {complaint}")
     raise NumericalError(
-        f"no way to the Laplacian of `{name}` worked: {'; '.join(reasons)}. Give it in closed form: hn.Function(f, laplacian=g)."
+        f"no way to the Laplacian of `{name}` worked: {'; '.join(reasons)}. Give it in closed "
+        "form: hn.Function(f, laplacian=g)."
     )
 
 

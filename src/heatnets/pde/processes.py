@@ -110,11 +110,13 @@ class GeometricBrownian(Process):
                     else ""
                 )
                 raise InputError(
-                    f"`correlation` must be one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal; got {short_repr(self.correlation)}{found}."
+                    f"`correlation` must be one number, or a matrix of shape ({dim}, {dim}) with "
+                    f"ones on its diagonal; got {short_repr(self.correlation)}{found}."
                 )
             if not np.allclose(rho, rho.T, rtol=0.0, atol=1e-12):
                 raise InputError(
-                    f"`correlation` must be symmetric; entries differ by up to {np.max(np.abs(rho - rho.T)):.2g} from their mirror images."
+                    "`correlation` must be symmetric; entries differ by up to "
+                    f"{np.max(np.abs(rho - rho.T)):.2g} from their mirror images."
                 )
             least = float(np.linalg.eigvalsh(rho)[0])
             if least <= 1e-12:
@@ -124,7 +126,9 @@ class GeometricBrownian(Process):
                     else ""
                 )
                 raise InputError(
-                    f"`correlation` must be positive definite; its smallest eigenvalue is {least:.2g}. No assets are correlated like this, or one is a mix of the others.{bound}"
+                    "`correlation` must be positive definite; its smallest eigenvalue is "
+                    f"{least:.2g}. No assets are correlated like this, or one is a mix of the "
+                    f"others.{bound}"
                 )
             A = 0.5 * sigma[:, None] * rho * sigma
         return diffusion(A, dim), (LogTransform(), DriftShift(growth - half))
@@ -156,7 +160,9 @@ class OrnsteinUhlenbeck(Process):
         theta = numeric("rate", self.rate, "It is θ in θ(m - x), one number for all coordinates.")
         if theta.ndim or theta == 0:
             raise InputError(
-                f"`rate` must be one finite number, not zero; got {short_repr(self.rate)}. For one rate per coordinate, or a matrix, give the drift as a function: drift=lambda t, x: rate * (mean - x)."
+                f"`rate` must be one finite number, not zero; got {short_repr(self.rate)}. For one "
+                "rate per coordinate, or a matrix, give the drift as a function: drift=lambda t, "
+                "x: rate * (mean - x)."
             )
         return diffusion(self.A, dim), (OUTransform(float(theta), vector("mean", self.mean, dim)),)
 
@@ -179,12 +185,14 @@ def vector(name: str, value: Any, dim: int) -> np.ndarray:
     """`value` as one number per coordinate."""
     if callable(value):
         raise InputError(
-            f"`{name}` must be a vector of {dim} numbers; got a function. What depends on t or x is given as `diffusion`, `drift` and `reaction` of hn.Problem."
+            f"`{name}` must be a vector of {dim} numbers; got a function. What depends on t or x "
+            "is given as `diffusion`, `drift` and `reaction` of hn.Problem."
         )
     array = numeric(name, value, f"It is one number, or one for each of {dim} coordinates.")
     if array.shape not in ((), (dim,)):
         raise InputError(
-            f"`{name}` must be one finite number, or one for each of {dim} coordinates; got {short_repr(value)}."
+            f"`{name}` must be one finite number, or one for each of {dim} coordinates; got "
+            f"{short_repr(value)}."
         )
     return np.broadcast_to(array, (dim,)).copy()
 

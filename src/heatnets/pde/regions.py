@@ -61,7 +61,8 @@ class Box(Region):
             raise InputError(f"`Box` needs bounds of one length; got {low.shape} and {high.shape}.")
         if not np.all(low < high):
             raise InputError(
-                f"`Box` needs low < high in every coordinate; got low {short_repr(self.low)}, high {short_repr(self.high)}."
+                f"`Box` needs low < high in every coordinate; got low {short_repr(self.low)}, high "
+                f"{short_repr(self.high)}."
             )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
@@ -97,7 +98,8 @@ class Point(Region):
         object.__setattr__(self, "x", _numbers("Point", "x", self.x))
         if self.x.ndim != 1:
             raise InputError(
-                f"`Point` needs x of shape (dim,); got shape {self.x.shape}. For dim = 1 write hn.Point([0.0])."
+                f"`Point` needs x of shape (dim,); got shape {self.x.shape}. For dim = 1 write "
+                "hn.Point([0.0])."
             )
 
     def check(self, dim: int, name: str) -> None:
@@ -130,7 +132,8 @@ class Normal(Region):
         object.__setattr__(self, "std", _numbers("Normal", "std", self.std))
         if not np.all(self.std > 0):
             raise InputError(
-                f"`Normal` needs std > 0 in every coordinate; got {short_repr(self.std)}. For a single point use hn.Point."
+                f"`Normal` needs std > 0 in every coordinate; got {short_repr(self.std)}. For a "
+                "single point use hn.Point."
             )
 
     def check(self, dim: int, name: str) -> None:
@@ -157,7 +160,8 @@ def _numbers(region: str, name: str, value: Any) -> np.ndarray:
         array = np.asarray(np.nan)
     if array.ndim > 1 or array.size == 0 or not np.all(np.isfinite(array)):
         raise InputError(
-            f"`{region}` needs a finite number or one per coordinate for {name}; got {short_repr(value)}."
+            f"`{region}` needs a finite number or one per coordinate for {name}; got "
+            f"{short_repr(value)}."
         )
     return array
 
@@ -165,7 +169,8 @@ def _numbers(region: str, name: str, value: Any) -> np.ndarray:
 def _fits(region: str, value: np.ndarray, dim: int, name: str) -> None:
     if value.ndim == 1 and value.shape != (dim,):
         raise InputError(
-            f"`{name}` must be a region of R^{dim}; this {region} has {value.shape[0]} coordinates. "
+            f"`{name}` must be a region of R^{dim}; this {region} has {value.shape[0]} "
+            "coordinates. "
             f"Give {dim} coordinates" + ("." if region == "Point" else ", or one number for all.")
         )
 
