@@ -117,7 +117,7 @@ class CoefficientField(eqx.Module):
             is odd in the noise.
         """
         middle = 0.5 * (t + until)
-        # Not negative: rounding matters if no time passes.
+        # Rounding could make h negative if no time passes.
         h = jnp.maximum(self.transform.time(t) - self.transform.time(until), 0.0)
         operator = self.at(self.transform.time(middle), y)
         # c in the user's time, times the length of the step in that time.

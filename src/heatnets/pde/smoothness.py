@@ -23,6 +23,7 @@ from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.function import Function
 
+# Gauss nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (
     0.5 * (a + b) for a, b in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0), strict=True)
 )
