@@ -1,1 +1,1 @@
-"""The statement of a problem: data, coefficients, regions, transforms, paths."""
+"""The statement of a problem: initial condition, coefficients, region, transforms, paths."""

@@ -1,4 +1,7 @@
-"""The problem that is solved: `Problem` in coordinates without constant drift, reaction or time reversal."""
+"""The problem that is solved: a `Problem` in canonical coordinates.
+
+In these coordinates there is no constant drift, no constant reaction and no time reversal.
+"""
 
 from __future__ import annotations
 
@@ -15,61 +18,65 @@ from heatnets.pde.paths import EulerPaths, ExactPaths, PathSimulator
 from heatnets.pde.regions import Region
 from heatnets.pde.transforms import TransformChain
 
-FEATURE_STEPS = 2  # steps of the paths that features follow: they only shape the network
+FEATURE_STEPS = 2  # time steps of the paths inside features: they only shape the network
 
 
 def path_simulator(
     diffusion: Diffusion, coefficients: CoefficientField | None, steps: int
 ) -> PathSimulator:
-    """Exact paths where coefficients are constant, Euler steps where they vary."""
+    """A path simulator: exact if coefficients are constant, with Euler steps if they vary."""
     return ExactPaths(diffusion) if coefficients is None else EulerPaths(coefficients, steps)
 
 
 @dataclass(frozen=True, eq=False)
 class CanonicalProblem:
-    """v_s = div(A ∇v) + F(s, y, v, ∇v), v(0, y) = v0(y), for 0 <= s <= S.
+    """The problem v_s = div(A ∇v) + F(s, y, v, ∇v), v(0, y) = v0(y), for 0 <= s <= S.
 
-    Drift, reaction and a diffusion that varies are in `coefficients`; everything constant has been
-    transformed away. Built by `Problem.canonical`, changed by `dataclasses.replace`.
+    Coefficients that are functions of (t, x) are in `coefficients`; constant drift and reaction
+    have been removed by transforms. Made by `Problem`, changed with `dataclasses.replace`.
     """
 
     dim: int
     horizon: float
     initial: Function
     data_name: str  # "initial" or "terminal": the argument that the user gave
-    source: Function | None  # F(s, y); where F depends on v, F at a guess of v
-    nonlinear: SemilinearSource | None  # F, where it depends on v
+    source: Function | None  # F(s, y); if F depends on v, F at a guess of v
+    nonlinear: SemilinearSource | None  # F, if it depends on v
     region: Region
-    diffusion: Diffusion  # A; at the centre of the region where it varies
-    coefficients: CoefficientField | None  # None where they are constant
-    steps: int  # of the paths that validate an answer, where coefficients vary
-    steps_given: bool  # by the user
-    zero_initial: bool  # v0 is zero wherever it was evaluated
-    warnings: tuple[str, ...]  # what the user was told of the statement
-    outer_transform: TransformChain  # from the user's times, points and values to these
+    diffusion: Diffusion  # A; its value at the centre of the region if A varies
+    coefficients: CoefficientField | None  # None if all coefficients are constant
+    steps: int  # time steps of the validation paths, if coefficients vary
+    steps_given: bool  # whether the user gave `steps`
+    zero_initial: bool  # v0 was zero at all points at which it was evaluated
+    warnings: tuple[str, ...]  # warnings shown when the `Problem` was made
+    outer_transform: TransformChain  # from the user's times, points and values to canonical ones
     u_range: tuple[float, float] = (0.0, 0.0)  # values of u for which a nonlinear F was examined
-    source_has_kinks: bool = False  # in u
-    flow_resolved: bool = True  # the ODE u' = F(u) from v0 is finite, and its steps converge
-    reaction_flow: Function | None = None  # that flow, as a function of (s, y)
+    source_has_kinks: bool = False  # F has kinks as a function of u
+    flow_resolved: bool = True  # the ODE v' = F(s, y, v) from v0 stays finite, its steps converge
+    reaction_flow: Function | None = None  # the solution of this ODE, as a function of (s, y)
     smoothed_guess: bool = False  # `source` uses a Chebyshev interpolant of F in u
 
     @property
     def has_source(self) -> bool:
-        """Whether there is a source of any kind."""
+        """Whether there is a source, linear or semilinear."""
         return self.source is not None or self.nonlinear is not None
 
     @cached_property
     def paths(self) -> PathSimulator:
-        """The paths that validate an answer."""
+        """The path simulator for validation."""
         return path_simulator(self.diffusion, self.coefficients, self.steps)
 
     @cached_property
     def feature_paths(self) -> PathSimulator:
-        """The paths that features follow."""
+        """The path simulator inside features."""
         return path_simulator(self.diffusion, self.coefficients, FEATURE_STEPS)
 
     def with_source_guess(self, source: SemilinearSource | None = None) -> CanonicalProblem:
-        """F frozen at a guess of v, by F itself or by `source` in its place."""
+        """The problem with F(s, y, v, ∇v) replaced by a function of (s, y): F at a guess of v.
+
+        The guess is the reaction flow if F does not depend on ∇v and the flow is resolved, else v0.
+        With `source`, that source is used instead of F.
+        """
         assert self.nonlinear is not None
         frozen, flow = source or self.nonlinear, None
         if self.flow_resolved and not self.nonlinear.slopes:
@@ -78,7 +85,11 @@ class CanonicalProblem:
         return replace(self, reaction_flow=None if flow is None else Function(flow), source=guess)
 
     def with_smoothed_guess(self) -> CanonicalProblem:
-        """The same for an F with kinks in u: the guess would have them too, the solution has none."""
+        """`with_source_guess` for an F with kinks in u, with a Chebyshev interpolant of F in u.
+
+        F at a guess of v would have these kinks too, but the solution has none. If F depends on ∇v
+        there is no guess.
+        """
         assert self.nonlinear is not None
         if self.nonlinear.slopes:
             return replace(self, source=None, reaction_flow=None, smoothed_guess=True)
@@ -87,5 +98,5 @@ class CanonicalProblem:
         return replace(guess, smoothed_guess=True)
 
     def value_scale(self, s: np.ndarray) -> np.ndarray:
-        """What values are multiplied by at the time s to give the user's."""
+        """The factor u / v at the canonical time s, of shape (n,)."""
         return self.outer_transform.value_scale(self.outer_transform.inverse_time(s))

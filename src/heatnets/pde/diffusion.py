@@ -1,4 +1,7 @@
-"""The matrix A of `div(A ∇u)` and its root S, A = S Sᵀ: how paths scatter. One number, one per coordinate, a matrix, or diagonal plus low rank."""
+"""Constant diffusion matrices A of div(A ∇u), with a square root S: A = S Sᵀ.
+
+A is a multiple of the identity, diagonal, dense, or diagonal plus low rank.
+"""
 
 from __future__ import annotations
 
@@ -10,47 +13,56 @@ import numpy as np
 
 from heatnets._core.errors import InputError, numeric, positive, short_repr
 
-_HINT = "It is D in u_t = D Δu, or A in u_t = div(A ∇u): a number, one per coordinate, a matrix, hn.Factor(S) or hn.LowRank(diag, U)."
+_HINT = (
+    "It is D in u_t = D Δu, or A in u_t = div(A ∇u): a number, one per coordinate, a matrix, "
+    "hn.Factor(S) or hn.LowRank(diag, U)."
+)
 
 
 class Diffusion(eqx.Module):
-    """A = S Sᵀ. Methods take vectors along the last axis, as NumPy or JAX arrays."""
+    """A diffusion matrix A = S Sᵀ.
+
+    Methods take NumPy or JAX arrays with vectors along the last axis, (..., dim).
+    """
 
     @abc.abstractmethod
     def apply_sqrt(self, noise: Any) -> Any:
-        """S ξ."""
+        """S ξ for noise ξ (..., dim)."""
 
     @abc.abstractmethod
     def solve(self, vector: Any) -> Any:
-        """A⁻¹ v."""
+        """A⁻¹ v for vectors v (..., dim)."""
 
     @property
     @abc.abstractmethod
     def deviations(self) -> Any:
-        """√A_ii, shape () or (dim,): paths leave x by √(2t) times as much."""
+        """√A_ii, shape () or (dim,): √(2t) times this is the standard deviation of paths."""
 
     @property
     @abc.abstractmethod
     def stiffness(self) -> Any:
-        """√(A⁻¹)_ii, shape () or (dim,): how strongly a likelihood weight for a derivative varies."""
+        """√(A⁻¹)_ii, shape () or (dim,): size of the likelihood-ratio weights of derivatives."""
 
     @abc.abstractmethod
     def matrix(self, dim: int) -> np.ndarray:
-        """A itself."""
+        """A as an array (dim, dim)."""
 
     @property
     def scalar(self) -> Any:
-        """D where A = D I, else None."""
+        """D if A = D I, else None."""
         return None
 
     @property
     def bulk(self) -> Diffusion:
-        """The part whose trace of second derivatives is a Laplacian in stretched coordinates; `columns` add the rest."""
+        """The full-rank part of A in A = bulk + Σ U_k U_kᵀ, with the U_k in `columns`.
+
+        tr(bulk D²f) is computed as a Laplacian in scaled coordinates.
+        """
         return self
 
     @property
     def columns(self) -> Any:
-        """Vectors U_k as rows, where A = bulk + Σ U_k U_kᵀ."""
+        """The vectors U_k as rows, shape (k, dim), in A = bulk + Σ U_k U_kᵀ; None if A = bulk."""
         return None
 
 
@@ -105,10 +117,10 @@ class Diagonal(Diffusion):
 
 
 class Dense(Diffusion):
-    """A = S Sᵀ with a full S; its inverse is kept."""
+    """A = S Sᵀ with a dense S, (dim, dim)."""
 
     S: Any
-    inverse: Any
+    inverse: Any  # S⁻¹
 
     def apply_sqrt(self, noise: Any) -> Any:
         return noise @ self.S.T
@@ -129,9 +141,13 @@ class Dense(Diffusion):
 
 
 class DiagonalPlusLowRank(Diffusion):
-    """A = diag(a) + U Uᵀ, U of shape (dim, k): S = √a (I + W(r - 1)Wᵀ) with W, r from the singular vectors and values of U/√a. Costs d k, not d²."""
+    """A = diag(a) + U Uᵀ with U of shape (dim, k), at the cost d k instead of d².
 
-    a: Any
+    S = √a (I + W diag(gain) Wᵀ), with W the left singular vectors and s the singular values of
+    U/√a.
+    """
+
+    a: Any  # (dim,)
     U: Any
     W: Any  # (dim, k), orthonormal columns
     gain: Any  # (k,): √(1 + s²) - 1
@@ -165,7 +181,11 @@ class DiagonalPlusLowRank(Diffusion):
 
 
 class Factor:
-    """`diffusion=hn.Factor(S)`: A = S Sᵀ, with S a square matrix that has an inverse, or a function of (t, x) that returns one."""
+    """A diffusion matrix given by a square root: `diffusion=hn.Factor(S)` for A = S Sᵀ.
+
+    Args:
+        S: an invertible matrix of shape (dim, dim), or a function of (t, x) that returns one.
+    """
 
     S: Any
 
@@ -176,8 +196,9 @@ class Factor:
         self.S = numeric("Factor", S, "Write hn.Factor(S), S of shape (dim, dim).")
         if self.S.ndim != 2 or self.S.shape[0] != self.S.shape[1]:
             raise InputError(
-                f"`Factor` needs a square matrix S; got shape {self.S.shape}. With fewer columns A has no inverse: paths would not spread in all "
-                "directions, which is not supported. hn.LowRank(diag, U) adds a diagonal."
+                f"`Factor` needs a square matrix S; got shape {self.S.shape}. With fewer columns A "
+                "has no inverse: paths would not spread in all directions, which is not supported. "
+                "hn.LowRank(diag, U) adds a diagonal."
             )
 
     def __repr__(self) -> str:
@@ -185,22 +206,30 @@ class Factor:
 
 
 class LowRank:
-    """`diffusion=hn.LowRank(diag, U)`: A = diag + U Uᵀ, with diag > 0 (one number or one per coordinate) and U of shape (dim, k)."""
+    """Diagonal plus low rank: `diffusion=hn.LowRank(diag, U)` for A = diag + U Uᵀ.
+
+    Args:
+        diag: the diagonal part, > 0; one number or one per coordinate.
+        U: a matrix of shape (dim, k) with k <= dim.
+    """
 
     def __init__(self, diag: Any, U: Any) -> None:
         hint = "Write hn.LowRank(diag, U), U of shape (dim, k)."
         if callable(diag) or callable(U):
             raise InputError(
-                "`LowRank` takes numbers. A function of (t, x) is given as diffusion=A, or as hn.Factor(S)."
+                "`LowRank` takes numbers. A function of (t, x) is given as diffusion=A, or as "
+                "hn.Factor(S)."
             )
         self.diag, self.U = numeric("LowRank", diag, hint), numeric("LowRank", U, hint)
         if self.diag.ndim > 1 or not np.all(self.diag > 0):
             raise InputError(
-                f"`LowRank` needs diag > 0, one number or one per coordinate; got {short_repr(diag)}."
+                "`LowRank` needs diag > 0, one number or one per coordinate; got "
+                f"{short_repr(diag)}."
             )
         if self.U.ndim != 2 or self.U.shape[1] > self.U.shape[0]:
             raise InputError(
-                f"`LowRank` needs U of shape (dim, k), k <= dim; got shape {self.U.shape}. Write U[:, None] for one column."
+                f"`LowRank` needs U of shape (dim, k), k <= dim; got shape {self.U.shape}. Write "
+                "U[:, None] for one column."
             )
 
     def __repr__(self) -> str:
@@ -208,20 +237,23 @@ class LowRank:
 
 
 def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
-    """What the user gave for A, checked, with its root."""
+    """Check the user's A, and make a `Diffusion` of it.
+
+    Raises `InputError` if A is not constant, or not symmetric positive definite.
+    """
     if isinstance(value, Diffusion):
         return value
     if callable(value):
         raise InputError(
-            f"`{name}` must not depend on t or x here. A function A(t, x) is given as hn.Problem(diffusion=A). {_HINT}"
+            f"`{name}` must not depend on t or x here. A function A(t, x) is given as "
+            f"hn.Problem(diffusion=A). {_HINT}"
         )
     if isinstance(value, Factor):
-        return _dense(_fits(name, value.S, dim), name)
+        return _dense(_check_length(name, value.S, dim), name)
     if isinstance(value, LowRank):
-        a = np.broadcast_to(
-            _fits(name, value.diag, dim) if value.diag.ndim else value.diag, (dim,)
-        ).copy()
-        U = _fits(name, value.U, dim)
+        diag = _check_length(name, value.diag, dim) if value.diag.ndim else value.diag
+        a = np.broadcast_to(diag, (dim,)).copy()
+        U = _check_length(name, value.U, dim)
         W, s, _ = np.linalg.svd(U / np.sqrt(a)[:, None], full_matrices=False)
         return DiagonalPlusLowRank(a, U, W, np.sqrt(1 + s**2) - 1)
     array = numeric(name, value, _HINT)
@@ -229,11 +261,12 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
         return Isotropic(positive(name, value, _HINT))
     if array.ndim == 2 and array.shape[0] != array.shape[1]:
         raise InputError(f"`{name}` must be a square matrix; got shape {array.shape}. {_HINT}")
-    array = _fits(name, array, dim)
+    array = _check_length(name, array, dim)
     if array.ndim == 1:
         if not np.all(array > 0):
             raise InputError(
-                f"`{name}` must be > 0 in every coordinate; it is {np.min(array):g} in coordinate {int(np.argmin(array))}. {_HINT}"
+                f"`{name}` must be > 0 in every coordinate; it is {np.min(array):g} in coordinate "
+                f"{int(np.argmin(array))}. {_HINT}"
             )
         return Diagonal(array)
     if array.ndim != 2:
@@ -242,27 +275,32 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
         )
     if not np.allclose(array, array.T, rtol=1e-10, atol=1e-12 * np.max(np.abs(array))):
         raise InputError(
-            f"`{name}` must be a symmetric matrix; A - Aᵀ is up to {np.max(np.abs(array - array.T)):.2g}. Give (A + Aᵀ)/2."
+            f"`{name}` must be a symmetric matrix; A - Aᵀ is up to "
+            f"{np.max(np.abs(array - array.T)):.2g}. Give (A + Aᵀ)/2."
         )
     values, vectors = np.linalg.eigh(array)
     if values[0] <= 1e-12 * values[-1]:
         raise InputError(
-            f"`{name}` must be positive definite; its eigenvalues lie between {values[0]:.3g} and {values[-1]:.3g}. "
-            "Where A has no inverse paths do not spread in all directions, which is not supported."
+            f"`{name}` must be positive definite; its eigenvalues lie between {values[0]:.3g} and "
+            f"{values[-1]:.3g}. Where A has no inverse paths do not spread in all directions, "
+            "which is not supported."
         )
-    # The root with orthogonal columns: directions of equal size in A's own axes.
+    # The square root with orthogonal columns: the eigenvectors of A, scaled.
     return Dense(vectors * np.sqrt(values), (vectors / np.sqrt(values)).T)
 
 
 def _dense(S: np.ndarray, name: str) -> Dense:
+    """A = S Sᵀ; raises `InputError` if S is singular."""
     if not np.linalg.cond(S) < 1e12:
         raise InputError(
-            f"`{name}` must have an inverse; S of hn.Factor(S) is singular. Drop what does not scatter, or use hn.LowRank(diag, U)."
+            f"`{name}` must have an inverse; S of hn.Factor(S) is singular. Drop what does not "
+            "scatter, or use hn.LowRank(diag, U)."
         )
     return Dense(S, np.linalg.inv(S))
 
 
-def _fits(name: str, array: np.ndarray, dim: int) -> np.ndarray:
+def _check_length(name: str, array: np.ndarray, dim: int) -> np.ndarray:
+    """The array; raises `InputError` if its first axis does not have the length `dim`."""
     if array.shape[0] != dim:
         raise InputError(f"`{name}` must fit {dim} coordinates; got shape {array.shape}.")
     return array

@@ -1,8 +1,9 @@
-"""Derivatives of a user's function: one directional derivative, and tr(A D²f), a Laplacian in stretched coordinates, by the first rung that works.
+"""Derivatives of a user's function f: directional derivatives, and tr(A D²f) by several methods.
 
-Rungs, best first: the closed form the user gave; folx (forward Laplacian) with sparsity; folx without; second-order
-JVPs along the coordinates, in chunks. A rung either traces or it does not, so the choice costs no computation; it is
-checked once per solve against second derivatives along directions.
+The methods ("rungs"), best first: the user's closed form; folx (forward Laplacian) with sparsity;
+folx without sparsity; second-order JVPs along the coordinates, in chunks. The first that JAX can
+trace is used, so the choice costs no computation; it is checked once per solve against second
+derivatives along directions. tr(A D²f) is computed as a Laplacian in scaled coordinates.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from heatnets.pde.function import Function, place
 
 RUNGS = ("closed form", "folx sparse", "folx dense", "second-order JVPs")
 
-_NARROW = 8  # times the dimension: arrays up to this size count as vectors
+_NARROW = 8  # arrays up to this multiple of the dimension count as vectors
 _CHUNK = 32  # coordinates per step of the last rung
-_EXACT_CHECK = 4096  # up to this dimension the check sums all d second derivatives, beyond it samples directions
-_DIRECTIONS = 64
+_EXACT_CHECK = 4096  # up to this dimension the check sums all d second derivatives, ...
+_DIRECTIONS = 64  # ... and beyond it takes the mean over this number of random directions
 _UNIT = Isotropic(1.0)
 
 
 class Differentiable(eqx.Module):
-    """A user's function of (x) or (t, x) together with the matrix A and the rung that serves its second derivatives in x."""
+    """A user's function of (x) or (t, x), with a matrix A and the method for tr(A D²f)."""
 
     function: Function
-    rung: str = eqx.field(static=True)
+    rung: str = eqx.field(static=True)  # one of RUNGS
     diffusion: Diffusion = _UNIT
-    largest: int = eqx.field(static=True, default=0)  # of the arrays that its Laplacian holds
+    largest: int = eqx.field(static=True, default=0)  # size of the largest array of its Laplacian
 
     def __call__(self, *args: Array) -> Float[Array, ""]:
         return self.function(*args)
@@ -49,24 +50,30 @@ class Differentiable(eqx.Module):
     def along(
         self, args: Sequence[Array], tangents: Sequence[Array]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The value at `args` and the derivative along `tangents`, in one forward pass."""
+        """The value at `args` and the directional derivative along `tangents`, in one JVP."""
         return jax.jvp(self.function, tuple(args), tuple(tangents))
 
     def second(self, *args: Array, diffusion: Diffusion | None = None) -> Float[Array, ""]:
-        """tr(A D²f) in the last argument, the others held; with another A where `scatter` is given."""
+        """tr(A D²f) in the last argument x; with `diffusion` instead of A if that is not None."""
         if diffusion is not None:
             return Differentiable(self.function, self.rung, diffusion, self.largest).second(*args)
         D, columns = self.diffusion.scalar, self.diffusion.columns
         bulk = self.laplacian(*args) if D is None else D * self.laplacian(*args)
         if columns is None:
             return bulk
-        *held, x = args
-        return bulk + jnp.sum(
-            jax.vmap(lambda u: _second(lambda y: self.function(*held, y), x, u))(columns)
-        )
+        *fixed, x = args
+
+        def of_x(y: Array) -> Array:
+            return self.function(*fixed, y)
+
+        # The low-rank part of A: Σ_k U_kᵀ D²f U_k.
+        return bulk + jnp.sum(jax.vmap(lambda u: _second_derivative(of_x, x, u))(columns))
 
     def laplacian(self, *args: Array) -> Float[Array, ""]:
-        """Δ in the last argument, the others held; where A is no multiple of I, in the coordinates that its bulk stretches."""
+        """The Laplacian in the last argument x; in scaled coordinates if A is no multiple of I.
+
+        With S Sᵀ the bulk of A, it is the Laplacian of y ↦ f(x + S y) at y = 0: tr(bulk D²f).
+        """
         if self.rung == "closed form":
             assert self.function.laplacian is not None
             return jnp.asarray(self.function.laplacian(*args), jnp.float64)
@@ -78,17 +85,20 @@ class Differentiable(eqx.Module):
         return _by_jvps(f, x)
 
     def local(self, *args: Array) -> tuple[Callable[[Array], Array], Array]:
-        """The function of the coordinates whose Laplacian is asked for, and where it is."""
-        *held, x = args
+        """The function of (scaled) coordinates whose Laplacian `laplacian` is, and its argument."""
+        *fixed, x = args
         if self.diffusion.scalar is not None:
-            return lambda y: self.function(*held, y), x
-        return lambda y: self.function(
-            *held, x + self.diffusion.bulk.apply_sqrt(y)
-        ), jnp.zeros_like(x)
+            return lambda y: self.function(*fixed, y), x
+
+        def of_scaled(y: Array) -> Array:
+            return self.function(*fixed, x + self.diffusion.bulk.apply_sqrt(y))
+
+        return of_scaled, jnp.zeros_like(x)
 
     def workspace(self, dim: int) -> int:
-        """Floats a compiled Laplacian may hold per evaluation, for sizing tiles."""
-        # Matrices, in what folx makes of a gradient, say: four times faster in tiles that caches hold.
+        """Number of floats that a compiled Laplacian needs per evaluation, to choose tile sizes."""
+        # Some Laplacians hold matrices, for example that of a gradient by folx: four times faster
+        # in tiles that fit into the caches.
         sparse = 24 * max(dim, self.largest if self.largest > _NARROW * dim else 0)
         return {
             "closed form": 8 * dim,
@@ -98,7 +108,11 @@ class Differentiable(eqx.Module):
 
 
 class Chained(Differentiable):
-    """A function of (s, y) that depends on y through one function of y alone, h(s, g(y)): tr(A D²) = h' tr(A D²g) + h'' ∇gᵀA∇g."""
+    """A function h(s, g(y)), by the chain rule: tr(A D²h) = h' tr(A D²g) + h'' ∇gᵀA∇g.
+
+    Derivatives ' are in the second argument of h. h is a `ReactionFlow` or a `FrozenSource`, whose
+    method `through` takes the value of g.
+    """
 
     inner: Differentiable | None = None  # g
 
@@ -107,15 +121,16 @@ class Chained(Differentiable):
         s, y = args
         A = self.inner.diffusion if diffusion is None else diffusion
         value, slope = self.inner(y), gradient(self.inner.function, y)
-        (spread,) = jax.vjp(A.apply_sqrt, jnp.zeros_like(y))[1](slope)  # Sᵀ∇g
+        (scaled_slope,) = jax.vjp(A.apply_sqrt, jnp.zeros_like(y))[1](slope)  # Sᵀ∇g
 
-        flow: Any = self.function.function
+        outer: Any = self.function.function
 
-        def outer(v: Array) -> Array:
-            return jax.jvp(lambda w: flow.through(s, y, w), (v,), (jnp.ones_like(v),))[1]
+        def outer_derivative(v: Array) -> Array:
+            return jax.jvp(lambda w: outer.through(s, y, w), (v,), (jnp.ones_like(v),))[1]
 
-        first, bend = jax.jvp(outer, (value,), (jnp.ones_like(value),))
-        return first * self.inner.second(y, diffusion=diffusion) + bend * jnp.sum(spread**2)
+        first, second = jax.jvp(outer_derivative, (value,), (jnp.ones_like(value),))
+        trace = self.inner.second(y, diffusion=diffusion)
+        return first * trace + second * jnp.sum(scaled_slope**2)
 
     def workspace(self, dim: int) -> int:
         assert self.inner is not None
@@ -125,25 +140,34 @@ class Chained(Differentiable):
 def choose(
     name: str, function: Function, *points: Sequence[np.ndarray], diffusion: Diffusion = _UNIT
 ) -> tuple[Differentiable, list[str]]:
-    """The first rung that traces and passes the check at all `points`, and what was said of those before it."""
+    """Choose the method for tr(A D²f): the first that JAX can trace and that passes the check.
+
+    Args:
+        name: the argument of `Problem`, for messages.
+        function: the function f.
+        points: points at which the method is checked; each a tuple (x,) or (t, x).
+        diffusion: A.
+
+    Returns:
+        The function with its method, and the reasons why the methods before it were not taken.
+    """
     shapes = [jax.ShapeDtypeStruct(np.shape(a), jnp.float64) for a in points[0]]
     reasons: list[str] = []
-    for rung in RUNGS[
-        0 if function.laplacian is not None and diffusion.scalar is not None else 1 :
-    ]:
+    has_closed_form = function.laplacian is not None and diffusion.scalar is not None
+    for rung in RUNGS[0 if has_closed_form else 1 :]:
         candidate = Differentiable(function, rung, diffusion)
         with _folx_records() as records:
             try:
-                candidate = replace(
-                    candidate, largest=_largest(jax.make_jaxpr(candidate.laplacian)(*shapes).jaxpr)
-                )
+                jaxpr = jax.make_jaxpr(candidate.laplacian)(*shapes).jaxpr
+                candidate = replace(candidate, largest=_largest_array(jaxpr))
             except Exception as error:
                 reasons.append(
-                    f"{rung}: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+                    f"{rung}: {type(error).__name__}: "
+                    f"{str(error).splitlines()[0] if str(error) else ''}"
                 )
                 continue
         if records:
-            # folx falls back to a full Hessian per entry for what it does not know: d² memory, refused here.
+            # For an unknown primitive folx computes a full Hessian per entry: d² memory, not used.
             reasons.append(f"{rung}: {records[0]}")
             continue
         complaint = next(filter(None, (_check(candidate, point) for point in points)), None)
@@ -156,18 +180,19 @@ def choose(
             )
         reasons.append(f"{rung}: {complaint}")
     raise NumericalError(
-        f"no way to the Laplacian of `{name}` worked: {'; '.join(reasons)}. Give it in closed form: hn.Function(f, laplacian=g)."
+        f"no way to the Laplacian of `{name}` worked: {'; '.join(reasons)}. Give it in closed "
+        "form: hn.Function(f, laplacian=g)."
     )
 
 
-def _largest(jaxpr: Any) -> int:
-    """The size of the largest array of a computation, those inside its calls and loops included."""
+def _largest_array(jaxpr: Any) -> int:
+    """The size of the largest array in a jaxpr, including the jaxprs that it calls."""
     sizes = [int(np.prod(v.aval.shape)) for e in jaxpr.eqns for v in e.outvars]
-    return max([1, *sizes, *map(_largest, subjaxprs(jaxpr))])
+    return max([1, *sizes, *map(_largest_array, subjaxprs(jaxpr))])
 
 
 def gradient(f: Callable[[Array], Array], x: Array) -> Array:
-    """∇f(x) by reverse mode; by forward mode where reverse mode does not trace (loops of unknown length)."""
+    """∇f(x) by reverse mode; by forward mode if reverse mode fails (loops of unknown length)."""
     try:
         jax.eval_shape(jax.grad(f), x)
     except Exception:
@@ -176,14 +201,14 @@ def gradient(f: Callable[[Array], Array], x: Array) -> Array:
 
 
 def _folx(f: Callable[[Array], Array], x: Array, threshold: int) -> Array:
+    """Δf(x) by folx; threshold 0 switches sparsity off."""
     out = folx.forward_laplacian(f, sparsity_threshold=threshold, disable_jit=True)(x)
-    # A result that does not depend on x comes back as a bare number.
-    return jnp.asarray(
-        out.laplacian if isinstance(out, folx.api.FwdLaplArray) else 0.0, jnp.float64
-    )
+    # folx returns a bare number for a function that does not depend on x.
+    value = out.laplacian if isinstance(out, folx.api.FwdLaplArray) else 0.0
+    return jnp.asarray(value, jnp.float64)
 
 
-def _second(f: Callable[[Array], Array], x: Array, direction: Array) -> Array:
+def _second_derivative(f: Callable[[Array], Array], x: Array, direction: Array) -> Array:
     """d²/dε² f(x + ε direction) at ε = 0."""
     return jax.jvp(lambda y: jax.jvp(f, (y,), (direction,))[1], (x,), (direction,))[1]
 
@@ -196,7 +221,7 @@ def _by_jvps(f: Callable[[Array], Array], x: Array, absolute: bool = False) -> A
     def add(total: Array, start: Array) -> tuple[Array, None]:
         # An index past the end gives the zero direction, which adds nothing.
         directions = jax.nn.one_hot(start + jnp.arange(chunk), x.size, dtype=x.dtype)
-        terms = jax.vmap(lambda e: _second(f, x, e))(directions)
+        terms = jax.vmap(lambda e: _second_derivative(f, x, e))(directions)
         return total + jnp.sum(jnp.abs(terms) if absolute else terms), None
 
     return jax.lax.scan(add, jnp.zeros((), x.dtype), starts)[0]
@@ -206,12 +231,21 @@ def _by_jvps(f: Callable[[Array], Array], x: Array, absolute: bool = False) -> A
 def _compare(
     candidate: Differentiable, args: tuple[Array, ...], directions: np.ndarray | None
 ) -> tuple[Array, ...]:
+    """The candidate's Laplacian at one point, and a reference for it.
+
+    Without directions the reference is the sum of all d second derivatives, else the mean of second
+    derivatives along the directions (n, dim).
+
+    Returns:
+        The Laplacian, the value of f, the reference, the size of the second derivatives, and the
+        standard error of the reference.
+    """
     f, x = candidate.local(*args)
     claimed, value = candidate.laplacian(*args), candidate(*args)
     if directions is None:
         return claimed, value, _by_jvps(f, x), _by_jvps(f, x, absolute=True), jnp.zeros(())
-    terms = jax.lax.map(lambda v: _second(f, x, v), jnp.asarray(directions))
-    # E[vᵀHv] = tr H for random signs v.
+    terms = jax.lax.map(lambda v: _second_derivative(f, x, v), jnp.asarray(directions))
+    # E[vᵀHv] = tr H for a Hessian H and random signs v.
     return (
         claimed,
         value,
@@ -222,30 +256,33 @@ def _compare(
 
 
 def _check(candidate: Differentiable, args: Sequence[np.ndarray]) -> str | None:
-    """None, or what is wrong with the candidate's Laplacian at one point."""
+    """Check the candidate's Laplacian at one point: None, or a message if it is wrong."""
     dim = np.size(args[-1])
-    signs = (
-        np.random.default_rng(0).choice([-1.0, 1.0], (_DIRECTIONS, dim))
-        if dim > _EXACT_CHECK
-        else None
-    )
+    signs = None
+    if dim > _EXACT_CHECK:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], (_DIRECTIONS, dim))
     if candidate.rung == RUNGS[-1] and signs is None:
         return None  # the check would compare the rung with itself
     arrays = tuple(jnp.asarray(a, jnp.float64) for a in args)
-    claimed, value, wanted, size, noise = map(float, _compare(candidate, arrays, signs))
-    # Rounding only: relative to the second derivatives, and to the value where they are zero (linear functions).
+    laplacian, value, reference, size, noise = map(float, _compare(candidate, arrays, signs))
+    # Only rounding errors are allowed: relative to the second derivatives, or to the value if these
+    # are zero (linear functions).
     allowed = 1e-7 * size + 6 * noise + 1e-12 * abs(value)
-    if np.isfinite(wanted) and np.isfinite(claimed) and abs(claimed - wanted) <= allowed:
+    is_finite = np.isfinite(reference) and np.isfinite(laplacian)
+    if is_finite and abs(laplacian - reference) <= allowed:
         return None
-    return f"at {place([np.asarray(a) for a in args[-2:]])} it gives {claimed:.8g} where the second derivatives sum to {wanted:.8g}"
+    return (
+        f"at {place([np.asarray(a) for a in args[-2:]])} it gives {laplacian:.8g} where the "
+        f"second derivatives sum to {reference:.8g}"
+    )
 
 
 @contextmanager
 def _folx_records() -> Iterator[list[str]]:
-    """Collect the warnings folx sends to the root logger instead of letting it print them."""
+    """Collect the warnings that folx sends to the root logger, so that they are not printed."""
     records: list[str] = []
 
-    def keep(record: logging.LogRecord) -> bool:
+    def is_not_folx(record: logging.LogRecord) -> bool:
         if "folx" not in record.pathname:
             return True
         if record.levelno >= logging.WARNING:
@@ -253,8 +290,8 @@ def _folx_records() -> Iterator[list[str]]:
         return False
 
     root = logging.getLogger()
-    root.addFilter(keep)
+    root.addFilter(is_not_folx)
     try:
         yield records
     finally:
-        root.removeFilter(keep)
+        root.removeFilter(is_not_folx)

@@ -1,9 +1,9 @@
-"""Sources that depend on u: f(t, x, u) or f(t, x, u, ∇u), in plain coordinates; their tangent, and what they alone make of u0.
+"""Semilinear sources f(t, x, u) or f(t, x, u, ∇u) in canonical coordinates, and approximations.
 
-Nonlinear   f with its derivatives in u and ∇u
-Reacted     Ψ_s(u0(y)): dv/ds = f(s, y, v) from u0(y), each place for itself; for sources without ∇u
-Guessed     f along Reacted, or at u0 itself: the source of a first guess
-Polynomial  f with a polynomial in u in its place: a smooth stand-in for a guess where f has kinks in u
+SemilinearSource  f with its linearization (derivatives in u and ∇u)
+ReactionFlow      Ψ_s(v0(y)): solution of the ODE dv/ds = f(s, y, v) from v0(y), for f without ∇u
+FrozenSource      f along the reaction flow, or at v0: the source for a first guess
+ChebyshevSource   interpolant of f in u: a smooth f for the guess, if f has kinks in u
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from heatnets._core.errors import InputError
-from heatnets.pde.function import Function, jumps, many, probe
+from heatnets.pde.function import Function, evaluate_at, jumps, probe
 from heatnets.pde.transforms import TransformChain
 
-_FLOW_STEPS = (
-    4,
-    1,
-)  # of Runge and Kutta, along a feature: where f is the same at all places, and where it is not and derivatives go through each step
+# Runge-Kutta steps of a reaction flow in a feature: if f does not depend on x, and if it does (then
+# derivatives go through each step).
+_FLOW_STEPS = (4, 1)
 
 Scalar = Float[Array, ""]
 Vector = Float[Array, "dim"]
 
 
 class SourceLinearization(NamedTuple):
-    """A source at a value and a slope: f, ∂f/∂u, ∂f/∂∇u."""
+    """The linearization of a source at (s, y, v, ∇v)."""
 
-    force: Any
-    d_u: Any
-    d_grad: Any
+    force: Any  # f
+    d_u: Any  # ∂f/∂v
+    d_grad: Any  # ∂f/∂(∇v), (dim,)
 
 
 class SemilinearSource(eqx.Module):
-    """(s, y, v, ∇v) ↦ f(t, x, u, ∇u) / (a ds/dt), what drives v."""
+    """The source of the canonical problem: (s, y, v, ∇v) ↦ f(t, x, u, ∇u) / (a |ds/dt|)."""
 
     function: Function
     transform: TransformChain
@@ -47,25 +46,25 @@ class SemilinearSource(eqx.Module):
     def __call__(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> Scalar:
         t, x = self.transform.from_canonical(jnp.asarray(s), y)
         a = self.transform.value_scale(t)
-        given = (t, x, a * v, a * self.transform.slope(t, x) * dv) if self.slopes else (t, x, a * v)
-        return self.function(*given) / (a * self.transform.rate(t))
+        args = (t, x, a * v, a * self.transform.slope(t, x) * dv) if self.slopes else (t, x, a * v)
+        return self.function(*args) / (a * self.transform.rate(t))
 
     def is_x_independent(self, dim: int) -> bool:
-        """Whether f depends on t and u alone."""
+        """Whether f depends on t and u only: x does not occur in its jaxpr."""
         if self.slopes:
             return False
-        number, point = (
-            jax.ShapeDtypeStruct((), jnp.float64),
-            jax.ShapeDtypeStruct((dim,), jnp.float64),
-        )
+        number = jax.ShapeDtypeStruct((), jnp.float64)
+        point = jax.ShapeDtypeStruct((dim,), jnp.float64)
         jaxpr = jax.make_jaxpr(self.function)(number, point, number).jaxpr
         x = jaxpr.invars[1]
         return all(x is not v for e in jaxpr.eqns for v in e.invars) and x not in jaxpr.outvars
 
     def flow_steps(self, dim: int) -> int:
+        """Number of Runge-Kutta steps of a reaction flow in a feature."""
         return _FLOW_STEPS[0 if self.is_x_independent(dim) else 1]
 
     def tangent(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> SourceLinearization:
+        """The linearization at (s, y, v, dv)."""
         if not self.slopes:
             force, d_u = jax.jvp(lambda v: self(s, y, v, dv), (v,), (jnp.ones_like(v),))
             return SourceLinearization(force, d_u, jnp.zeros_like(y))
@@ -73,11 +72,11 @@ class SemilinearSource(eqx.Module):
         return SourceLinearization(force, d_u, d_grad)
 
 
-_NODES = 9
+_NODES = 9  # Chebyshev nodes of an interpolant
 
 
 class ChebyshevSource(eqx.Module):
-    """(t, x, u) ↦ the polynomial in u that is f at the points of Chebyshev between two values; f without ∇u."""
+    """Polynomial interpolant in u of f(t, x, u), at the Chebyshev nodes between two values of u."""
 
     function: Function
     low: Any
@@ -86,17 +85,17 @@ class ChebyshevSource(eqx.Module):
     def __call__(self, t: Scalar, x: Vector, u: Scalar) -> Scalar:
         angles = np.pi * (np.arange(_NODES) + 0.5) / _NODES
         z = (2 * u - self.low - self.high) / (self.high - self.low)
-        at = 0.5 * (self.low + self.high) + 0.5 * (self.high - self.low) * np.cos(angles)
-        values = jnp.stack([self.function(t, x, a) for a in at])
-        before, polynomial, total = jnp.ones_like(z), z, jnp.mean(values)
-        for k in range(1, _NODES):  # of Chebyshev
+        nodes = 0.5 * (self.low + self.high) + 0.5 * (self.high - self.low) * np.cos(angles)
+        values = jnp.stack([self.function(t, x, node) for node in nodes])
+        previous, polynomial, total = jnp.ones_like(z), z, jnp.mean(values)
+        for k in range(1, _NODES):  # `polynomial` is T_k(z), `previous` is T_{k-1}(z)
             total = total + 2 * jnp.mean(values * np.cos(k * angles)) * polynomial
-            before, polynomial = polynomial, 2 * z * polynomial - before
+            previous, polynomial = polynomial, 2 * z * polynomial - previous
         return total
 
 
 class ReactionFlow(eqx.Module):
-    """(s, y) ↦ Ψ_s(u0(y))."""
+    """(s, y) ↦ Ψ_s(v0(y)), by `steps` classical Runge-Kutta steps."""
 
     nonlinear: SemilinearSource
     initial: Function
@@ -106,22 +105,22 @@ class ReactionFlow(eqx.Module):
         return self.through(s, y, self.initial(y))
 
     def through(self, s: Scalar, y: Vector, v: Scalar) -> Scalar:
-        """Ψ_s(v) at y."""
+        """Ψ_s(v): solution at the time s of dv/ds = f(s, y, v) from the value v at s = 0."""
         h = s / self.steps
 
         def f(k: float, v: Scalar) -> Scalar:
             return self.nonlinear(k * h, y, v, jnp.zeros_like(y))
 
         for k in range(self.steps):
-            one = f(k, v)
-            two = f(k + 0.5, v + 0.5 * h * one)
-            three = f(k + 0.5, v + 0.5 * h * two)
-            v = v + h / 6 * (one + 2 * two + 2 * three + f(k + 1, v + h * three))
+            k1 = f(k, v)
+            k2 = f(k + 0.5, v + 0.5 * h * k1)
+            k3 = f(k + 0.5, v + 0.5 * h * k2)
+            v = v + h / 6 * (k1 + 2 * k2 + 2 * k3 + f(k + 1, v + h * k3))
         return v
 
 
 class FrozenSource(eqx.Module):
-    """(s, y) ↦ f(s, y, Ψ_s(u0(y))); without a flow f(s, y, u0(y), ∇u0(y))."""
+    """(s, y) ↦ f(s, y, Ψ_s(v0(y))); without a flow f(s, y, v0(y), ∇v0(y))."""
 
     nonlinear: SemilinearSource
     initial: Function
@@ -132,19 +131,20 @@ class FrozenSource(eqx.Module):
         return self.through(s, y, self.initial(y), slope)
 
     def through(self, s: Scalar, y: Vector, v: Scalar, slope: Vector | None = None) -> Scalar:
-        there = v if self.flow is None else self.flow.through(s, y, v)
-        return self.nonlinear(s, y, there, jnp.zeros_like(y) if slope is None else slope)
+        """The source at (s, y), for v0(y) = v and ∇v0(y) = slope (None for zero)."""
+        value = v if self.flow is None else self.flow.through(s, y, v)
+        return self.nonlinear(s, y, value, jnp.zeros_like(y) if slope is None else slope)
 
 
-_RESOLVED = 1e-2  # relative: what twice as many steps of a source's flow may change
+_RESOLVED = 1e-2  # largest relative change of a reaction flow with twice as many steps
 
 
 class SourceInfo(NamedTuple):
-    """What is known of a source: values of u between which it was looked at; whether it has kinks in u; whether what it alone makes of u0 can be computed."""
+    """Properties of a semilinear source, from samples."""
 
-    u_range: tuple[float, float]
-    source_has_kinks: bool
-    flow_resolved: bool
+    u_range: tuple[float, float]  # values of u between which it was evaluated
+    source_has_kinks: bool  # as a function of u
+    flow_resolved: bool  # the reaction flow is finite, and its steps converge
 
 
 def examine(
@@ -157,65 +157,82 @@ def examine(
     values: np.ndarray,
     rng: np.random.Generator,
 ) -> SourceInfo:
-    """Refuse a source that is not finite near u0, or jumps as u changes.
+    """Sample a source near u0, and look for kinks and for jumps in u.
 
-    `points` are the user's (t, x) where `initial` has the `values`; `paths` are plain times with the places where paths begin and end, and `u0` is the plain initial condition.
+    Raises `InputError` if the source is not finite near u0, or jumps as u changes.
+
+    Args:
+        nonlinear: the source.
+        initial: the user's initial or terminal condition.
+        u0: the initial condition in canonical coordinates.
+        horizon: the final time of the user.
+        points: the user's t (n,) and x (n, dim).
+        paths: canonical times (m,), and points (m, dim) where paths begin and where they end.
+        values: `initial` at x, (n,).
+        rng: random numbers.
     """
     f, (t, x) = nonlinear.function, points
-    begun = Function(_AtInitial(f, initial, nonlinear.slopes))
-    force = probe(
-        "source", begun, (t, x), "at u = u0, in the region and along the paths that leave it"
-    )
-    wide = np.ptp(values) + np.max(np.abs(values)) + horizon * np.max(np.abs(force))
-    u_range = float(np.min(values) - wide), float(np.max(values) + wide)
-    ends = [rng.uniform(*u_range, len(t)) for _ in range(2)]
-    given: list[tuple[np.ndarray, ...]] = [(u,) for u in ends]
+    at_initial = Function(_AtInitial(f, initial, nonlinear.slopes))
+    domain = "at u = u0, in the region and along the paths that leave it"
+    force = probe("source", at_initial, (t, x), domain)
+    margin = np.ptp(values) + np.max(np.abs(values)) + horizon * np.max(np.abs(force))
+    u_range = float(np.min(values) - margin), float(np.max(values) + margin)
+    # The two ends of each segment in u, or in (u, ∇u).
+    u_ends = [rng.uniform(*u_range, len(t)) for _ in range(2)]
+    ends: list[tuple[np.ndarray, ...]] = [(u,) for u in u_ends]
     if nonlinear.slopes:
-        du = many(Function(jax.grad(initial)), x)
-        given = [
+        du = evaluate_at(Function(jax.grad(initial)), x)
+        ends = [
             (u, 2 * factor * rng.permutation(du))
-            for u, factor in zip(ends, (1.0, -1.0), strict=True)
+            for u, factor in zip(u_ends, (1.0, -1.0), strict=True)
         ]
 
-    def jumping(function: Function) -> bool:
-        return jumps(lambda *moved: np.nan_to_num(many(function, t, x, *moved))[:, None], *given)
+    def jumps_in_u(function: Function) -> bool:
+        def value(*u: np.ndarray) -> np.ndarray:
+            return np.nan_to_num(evaluate_at(function, t, x, *u))[:, None]
 
-    if jumping(f):
+        return jumps(value, *ends)
+
+    if jumps_in_u(f):
         raise InputError(
-            "`source` jumps as u changes: where the solution crosses the jump the equation has no tangent, and nothing could be said of an answer. Smooth it over a width that you choose, "
-            "for example 0.5 * (1 + jnp.tanh((u - level) / width)) in place of a step."
+            "`source` jumps as u changes: where the solution crosses the jump the equation has no "
+            "tangent, and nothing could be said of an answer. Smooth it over a width that you "
+            "choose, for example 0.5 * (1 + jnp.tanh((u - level) / width)) in place of a step."
         )
     return SourceInfo(
         u_range,
-        jumping(Function(_DerivativeInU(f))),
-        nonlinear.slopes or _flows(nonlinear, u0, *paths, rng),
+        jumps_in_u(Function(_DerivativeInU(f))),
+        nonlinear.slopes or _is_flow_resolved(nonlinear, u0, *paths, rng),
     )
 
 
-def _flows(
+def _is_flow_resolved(
     nonlinear: SemilinearSource,
     u0: Function,
     s: np.ndarray,
-    near: np.ndarray,
-    far: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
     rng: np.random.Generator,
 ) -> bool:
-    """Whether the flow is finite, and twice as many steps change little."""
-    centre = np.mean(near, axis=0)
-    places = np.concatenate(
-        [far, near, centre + rng.random((len(near), 1)) * (near - centre)]
-    )  # as rows are placed
-    steps = nonlinear.flow_steps(near.shape[1])
-    few, more = (
-        many(Function(ReactionFlow(nonlinear, u0, k * steps)), np.tile(s, 3), places)
+    """Whether the reaction flow is finite, and changes little with twice as many steps.
+
+    It is evaluated at the times s (n,), where paths start and end (n, dim), and between the starts
+    and their centre.
+    """
+    centre = np.mean(starts, axis=0)
+    inner = centre + rng.random((len(starts), 1)) * (starts - centre)  # as collocation points are
+    places = np.concatenate([ends, starts, inner])
+    steps = nonlinear.flow_steps(starts.shape[1])
+    coarse, fine = (
+        evaluate_at(Function(ReactionFlow(nonlinear, u0, k * steps)), np.tile(s, 3), places)
         for k in (1, 2)
     )
-    size = np.max(np.abs(more))
-    return bool(np.isfinite(size) and np.max(np.abs(few - more)) <= _RESOLVED * size)
+    size = np.max(np.abs(fine))
+    return bool(np.isfinite(size) and np.max(np.abs(coarse - fine)) <= _RESOLVED * size)
 
 
 class _DerivativeInU(eqx.Module):
-    """(t, x, u, ...) ↦ ∂F/∂u."""
+    """(t, x, u) or (t, x, u, ∇u) ↦ ∂F/∂u."""
 
     function: Function
 
@@ -231,6 +248,7 @@ class _AtInitial(eqx.Module):
     slopes: bool = eqx.field(static=True)
 
     def __call__(self, t: Any, x: Any) -> Any:
-        return self.function(
-            t, x, self.initial(x), *((jax.grad(self.initial)(x),) if self.slopes else ())
-        )
+        u = self.initial(x)
+        if not self.slopes:
+            return self.function(t, x, u)
+        return self.function(t, x, u, jax.grad(self.initial)(x))

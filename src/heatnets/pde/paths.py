@@ -1,7 +1,8 @@
-"""How paths move: by one exact jump where coefficients are constant, in steps where they vary.
+"""Path simulators: exact for constant coefficients, with Euler steps for coefficient fields.
 
-A path starts at (t, x) and runs back towards the data: after a time `lag` it is at the time t - lag, and carries the weight exp(∫ c). One point and
-its noise in JAX (`path`), or many in NumPy (`go`).
+A path starts at (t, x), in canonical coordinates, and runs towards the initial condition: after a
+time `lag` it is at the time t - lag, with the weight exp(∫ c). `path` simulates one path in JAX,
+`go` simulates arrays of paths in NumPy.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from heatnets.pde.diffusion import Diffusion
 
 
 class PathEnd(NamedTuple):
-    """Where a path is, its weight, and the sum of its increments' odd parts in the noise: for steps of mean zero, √2 ∫ S dW."""
+    """The end of a path."""
 
-    place: Any
-    weight: Any
-    push: Any
+    place: Any  # position, (..., dim)
+    weight: Any  # exp(∫ c), (...)
+    push: Any  # sum of the parts of the increments that are odd in the noise: √2 ∫ S dW for Euler
 
 
 class PathSimulator(eqx.Module):
-    """The law of paths."""
+    """Base class of path simulators."""
 
     @abc.abstractmethod
     def normals(self, dim: int) -> tuple[int, ...]:
@@ -37,44 +38,49 @@ class PathSimulator(eqx.Module):
 
     @abc.abstractmethod
     def scale_noise(self, normal: Any) -> Any:
-        """Noise from standard normals."""
+        """The noise of paths for standard normal numbers of shape (..., *normals(dim))."""
 
     @abc.abstractmethod
     def path(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
-        """One path, in JAX."""
+        """Simulate one path from x (dim,) at the time t, in JAX."""
 
     @abc.abstractmethod
     def go(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
-        """Many paths, in NumPy: t and lag (...), x (..., dim)."""
+        """Simulate an array of paths, in NumPy: t and lag (...), x (..., dim)."""
 
     @abc.abstractmethod
     def pull(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
-        """Gradients in x: of a function of place and weight with the derivatives `slope` (..., dim) and `by_weight` (...)."""
+        """Gradients in the starting points x of f(place, weight), by the chain rule: (..., dim).
+
+        `slope` (..., dim) is ∂f/∂place and `by_weight` (...) is ∂f/∂weight.
+        """
 
     @abc.abstractmethod
     def curve(
         self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any
     ) -> tuple[PathEnd, PathEnd, PathEnd]:
-        """Paths from x, and their first and second derivatives along curves x + εw + ½ε²c."""
+        """Paths from x + εw + ½ε²c, and their first and second derivatives in ε, at ε = 0."""
 
     def over(self, parts: int) -> PathSimulator:
-        """For a path in so many pieces: the walk of each."""
+        """The simulator for each piece of a path that is cut into `parts` pieces."""
         return self
 
     def levels(self, noise: Any) -> list[tuple[float, PathSimulator, Any]]:
-        """Walks whose results, each times its factor, add up to what is free of the steps' first-order bias: (factor, walk, noise), the finest first.
+        """Simulators for Richardson extrapolation: (factor, simulator, noise), the finest first.
 
-        Where there are steps: those, half and a quarter as many; the last only tells whether halving them doubles what they do, as first order should.
+        The sum of factor times result has no first-order bias of the time steps. With time steps
+        there are three levels, with all, half and a quarter of the steps. The last has the factor
+        zero: it only shows whether the bias doubles if the steps are halved, as at first order.
         """
         return [(1.0, self, noise)]
 
     def draw(self, rng: Any, shape: tuple[int, ...], dim: int) -> np.ndarray:
-        """Noise of many paths."""
+        """Random noise for an array of paths, (*shape, *normals(dim))."""
         return self.scale_noise(rng.standard_normal((*shape, *self.normals(dim))))
 
 
 class ExactPaths(PathSimulator):
-    """Constant coefficients: x + √(2 lag) Sξ, exactly; noise is Sξ."""
+    """Exact simulator for constant coefficients: x + √(2 lag) Sξ. The noise is Sξ, (dim,)."""
 
     diffusion: Diffusion
 
@@ -102,7 +108,10 @@ class ExactPaths(PathSimulator):
 
 
 class EulerPaths(PathSimulator):
-    """Coefficients that vary: `steps` equal steps, Euler's or the user's own; noise is standard normal, (steps, dim)."""
+    """Simulator for coefficient fields: `steps` equal time steps, by Euler or the user's scheme.
+
+    The noise is standard normal, (steps, dim).
+    """
 
     coefficients: CoefficientField
     steps: int = eqx.field(static=True)
@@ -115,16 +124,14 @@ class EulerPaths(PathSimulator):
 
     def path(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         transform = self.coefficients.transform
-        begin, end = (
-            transform.inverse_time(jnp.asarray(t)),
-            transform.inverse_time(jnp.asarray(t - lag)),
-        )
+        begin = transform.inverse_time(jnp.asarray(t))
+        end = transform.inverse_time(jnp.asarray(t - lag))
         h = (end - begin) / self.steps  # equal steps of the user's time
 
         def step(state: tuple[Any, Any, Any], k: Any, normal: Any) -> tuple[Any, Any, Any]:
-            y, grown, pushed = state
-            y, more, push = self.coefficients.move(begin + k * h, begin + (k + 1) * h, y, normal)
-            return y, grown + more, pushed + push
+            y, log_weight, total_push = state
+            y, change, push = self.coefficients.move(begin + k * h, begin + (k + 1) * h, y, normal)
+            return y, log_weight + change, total_push + push
 
         state = (x, jnp.zeros(()), jnp.zeros_like(x))
         if self.steps <= _UNROLLED and not self.coefficients.long:
@@ -137,67 +144,69 @@ class EulerPaths(PathSimulator):
         return PathEnd(state[0], jnp.exp(state[1]), state[2])
 
     def go(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
-        return self._many(_path, (t, lag), (x,), noise)
+        return self._map_paths(_simulate, (t, lag), (x,), noise)
 
     def pull(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
-        return self._many(_pull, (t, lag, by_weight), (x, slope), noise)
+        return self._map_paths(_pull_back, (t, lag, by_weight), (x, slope), noise)
 
     def curve(
         self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any
     ) -> tuple[PathEnd, PathEnd, PathEnd]:
-        return self._many(_curve, (t, lag), (x, w, c), noise)
+        return self._map_paths(_differentiate_twice, (t, lag), (x, w, c), noise)
 
-    def _many(
+    def _map_paths(
         self, function: Any, numbers: tuple[Any, ...], vectors: tuple[Any, ...], noise: Any
     ) -> Any:
-        """A function of single paths at arrays of them, a tile at a time."""
-        many, dim = noise.shape[:-2], noise.shape[-1]
-        flat: list[np.ndarray] = [np.broadcast_to(a, many).reshape(-1) for a in numbers]
-        flat += [np.broadcast_to(a, (*many, dim)).reshape(-1, dim) for a in vectors]
+        """Apply a function of one path to an array of paths, a tile at a time.
+
+        The numbers broadcast to (...), the vectors to (..., dim); the noise is (..., steps, dim).
+        """
+        batch, dim = noise.shape[:-2], noise.shape[-1]
+        flat: list[np.ndarray] = [np.broadcast_to(a, batch).reshape(-1) for a in numbers]
+        flat += [np.broadcast_to(a, (*batch, dim)).reshape(-1, dim) for a in vectors]
         flat.append(noise.reshape(-1, self.steps, dim))
-        found = evaluate(
-            function,
-            self,
-            tuple(flat),
-            (16 * self.steps + self.coefficients.workspace) * dim,
-            make_context(),
-        )
-        return jax.tree.map(lambda a: a.reshape(*many, *a.shape[1:]), found)
+        floats = (16 * self.steps + self.coefficients.workspace) * dim  # workspace of one path
+        results = evaluate(function, self, tuple(flat), floats, make_context())
+        return jax.tree.map(lambda a: a.reshape(*batch, *a.shape[1:]), results)
 
     def over(self, parts: int) -> PathSimulator:
-        # Pieces are of random length: the longest of eight is nearly half the way.
+        # Pieces have random lengths: the longest of eight is nearly half of the path.
         return self if parts <= 2 else EulerPaths(self.coefficients, max(4, self.steps // 2))
 
     def levels(self, noise: Any) -> list[tuple[float, Any, Any]]:
-        found: list[tuple[float, Any, Any]]
-        found, factors = [(2.0, self, noise)], (-1.0, 0.0)
-        for factor in factors:
-            _, finer, noise = found[-1]
+        levels: list[tuple[float, Any, Any]] = [(2.0, self, noise)]
+        for factor in (-1.0, 0.0):
+            _, finer, noise = levels[-1]
+            # Two increments of a Brownian path become one of twice the time.
             pairs = (noise[..., 0::2, :] + noise[..., 1::2, :]) / np.sqrt(2.0)
-            found.append((factor, EulerPaths(self.coefficients, finer.steps // 2), pairs))
-        return found
+            levels.append((factor, EulerPaths(self.coefficients, finer.steps // 2), pairs))
+        return levels
 
 
-_UNROLLED = 4  # steps written out, which forward Laplacians can follow; more are a loop
+_UNROLLED = 4  # up to so many steps are unrolled, as forward Laplacians need; more are a loop
 
 
-def _path(walk: EulerPaths, t: Any, lag: Any, x: Any, noise: Any) -> PathEnd:
-    return walk.path(t, x, lag, noise)
+def _simulate(simulator: EulerPaths, t: Any, lag: Any, x: Any, noise: Any) -> PathEnd:
+    """`EulerPaths.path` with the arguments in the order of `_map_paths`."""
+    return simulator.path(t, x, lag, noise)
 
 
-def _pull(
-    walk: EulerPaths, t: Any, lag: Any, by_weight: Any, x: Any, slope: Any, noise: Any
+def _pull_back(
+    simulator: EulerPaths, t: Any, lag: Any, by_weight: Any, x: Any, slope: Any, noise: Any
 ) -> Any:
-    moved, back = jax.vjp(lambda y: walk.path(t, y, lag, noise), x)
-    return back(PathEnd(slope, by_weight, jnp.zeros_like(moved.push)))[0]
+    """`EulerPaths.pull` for one path, by reverse mode."""
+    end, vjp = jax.vjp(lambda y: simulator.path(t, y, lag, noise), x)
+    return vjp(PathEnd(slope, by_weight, jnp.zeros_like(end.push)))[0]
 
 
-def _curve(
-    walk: EulerPaths, t: Any, lag: Any, x: Any, w: Any, c: Any, noise: Any
+def _differentiate_twice(
+    simulator: EulerPaths, t: Any, lag: Any, x: Any, w: Any, c: Any, noise: Any
 ) -> tuple[PathEnd, PathEnd, PathEnd]:
+    """`EulerPaths.curve` for one path, by forward mode over forward mode."""
+
     def along(e: Any) -> PathEnd:
-        return walk.path(t, x + e * w + 0.5 * e**2 * c, lag, noise)
+        return simulator.path(t, x + e * w + 0.5 * e**2 * c, lag, noise)
 
     zero, one = jnp.zeros(()), jnp.ones(())
-    (moved, first), (_, second) = jax.jvp(lambda e: jax.jvp(along, (e,), (one,)), (zero,), (one,))
-    return moved, first, second
+    (end, first), (_, second) = jax.jvp(lambda e: jax.jvp(along, (e,), (one,)), (zero,), (one,))
+    return end, first, second

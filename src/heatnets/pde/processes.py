@@ -1,4 +1,4 @@
-"""Processes with a law in closed form, for `hn.Problem(process=...)`: how they scatter, and in which coordinates they only scatter."""
+"""Diffusion processes for `hn.Problem(process=...)`, and the transforms that remove their drift."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from heatnets._core.errors import InputError, numeric, short_repr
 from heatnets.pde.diffusion import Diffusion, diffusion
 from heatnets.pde.transforms import DriftShift, LogTransform, OUTransform, Transform
 
-_VOLATILE = 5.0  # a volatility above which one asks whether per cent were meant
+_VOLATILE = 5.0  # a larger volatility is a warning: it may have been given in per cent
 
 
 class Process(abc.ABC):
-    """A diffusion process whose generator is the equation's operator."""
+    """A diffusion process; its generator is the second-order operator of the equation."""
 
-    positive = False  # lives on positive coordinates only
+    positive = False  # whether all coordinates of the process are positive
 
     def complaint(self, horizon: float, source: bool) -> str:
-        """Words if a horizon is too long for this process."""
+        """An error message if the horizon is too long for this process, else ""."""
         return ""
 
     def doubt(self) -> str:
-        """Words where a parameter is hardly what was meant."""
+        """A warning if a parameter is probably a mistake, else ""."""
         return ""
 
     @abc.abstractmethod
     def law(self, dim: int) -> tuple[Diffusion, tuple[Transform, ...]]:
-        """How it scatters, and the changes of variables in which nothing else is left of it."""
+        """The constant diffusion A in canonical coordinates, and the transforms to them."""
 
 
 class Brownian(Process):
-    """Constant coefficients: dX = b dt + √2 S dW, generator div(A ∇u) + b·∇u."""
+    """Brownian motion with constant drift: dX = b dt + √2 S dW, generator div(A ∇u) + b·∇u."""
 
     def __init__(self, A: Any = 1.0, drift: Any = None) -> None:
         self.A, self.drift = A, drift
@@ -43,13 +43,15 @@ class Brownian(Process):
         return diffusion(self.A, dim), () if b is None or not np.any(b) else (DriftShift(b),)
 
     def __repr__(self) -> str:
-        return f"diffusion={_short(self.A)}" + (
-            "" if self.drift is None else f", drift={_short(self.drift)}"
-        )
+        drift = "" if self.drift is None else f", drift={_format(self.drift)}"
+        return f"diffusion={_format(self.A)}{drift}"
 
 
 class VariableCoefficients(Process):
-    """Coefficients that are functions of t and x: no coordinates make it plain, and paths go in steps (coefficients.py, paths.py)."""
+    """A process whose coefficients are functions of t and x.
+
+    No transform makes them constant: paths need time steps (coefficients.py, paths.py).
+    """
 
     def __init__(self, A: Any, drift: Any) -> None:
         self.A, self.drift = A, drift
@@ -60,22 +62,23 @@ class VariableCoefficients(Process):
     def __repr__(self) -> str:
         parts = (("diffusion", 1.0 if self.A is None else self.A), ("drift", self.drift))
         return ", ".join(
-            f"{name}={'given' if callable(v) or hasattr(v, 'S') else _short(v)}"
+            f"{name}={'given' if callable(v) or hasattr(v, 'S') else _format(v)}"
             for name, v in parts
             if v is not None
         )
 
 
 class GeometricBrownian(Process):
-    """Correlated geometric Brownian motion: dX_i = X_i (growth_i dt + volatility_i dB_i), the B_i correlated.
+    """Geometric Brownian motion: dX_i = X_i (growth_i dt + volatility_i dB_i), with correlated B_i.
 
-    Its generator is ½ Σ σ_i σ_j ρ_ij x_i x_j ∂_i ∂_j + Σ growth_i x_i ∂_i: the equation of Black and Scholes with growth = rate - dividends and
-    `reaction=-rate`.
+    Its generator is ½ Σ σ_i σ_j ρ_ij x_i x_j ∂_i ∂_j + Σ growth_i x_i ∂_i. This gives the
+    Black-Scholes equation, with growth = rate - dividends and `reaction=-rate`.
 
     Args:
         volatility: σ, one number or one per coordinate.
         growth: one number or one per coordinate.
-        correlation: a matrix with ones on its diagonal, or one number between any two; default none.
+        correlation: ρ, a matrix with ones on its diagonal, or one number for all pairs of
+            coordinates; None for independent B_i.
     """
 
     positive = True
@@ -84,10 +87,8 @@ class GeometricBrownian(Process):
         self.volatility, self.growth, self.correlation = volatility, growth, correlation
 
     def law(self, dim: int) -> tuple[Diffusion, tuple[Transform, ...]]:
-        sigma, growth = (
-            vector("volatility", self.volatility, dim),
-            vector("growth", self.growth, dim),
-        )
+        sigma = vector("volatility", self.volatility, dim)
+        growth = vector("growth", self.growth, dim)
         if not np.all(sigma > 0):
             raise InputError(
                 f"`volatility` must be > 0 in every coordinate; got {short_repr(self.volatility)}."
@@ -104,17 +105,19 @@ class GeometricBrownian(Process):
                 rho = np.full((dim, dim), float(rho))
                 np.fill_diagonal(rho, 1.0)
             if rho.shape != (dim, dim) or not np.allclose(np.diag(rho), 1.0):
-                found = (
+                diagonal = (
                     f" and {np.diag(rho)[0]:.3g}, ... on its diagonal (a covariance?)"
                     if rho.shape == (dim, dim)
                     else ""
                 )
                 raise InputError(
-                    f"`correlation` must be one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal; got {short_repr(self.correlation)}{found}."
+                    f"`correlation` must be one number, or a matrix of shape ({dim}, {dim}) with "
+                    f"ones on its diagonal; got {short_repr(self.correlation)}{diagonal}."
                 )
             if not np.allclose(rho, rho.T, rtol=0.0, atol=1e-12):
                 raise InputError(
-                    f"`correlation` must be symmetric; entries differ by up to {np.max(np.abs(rho - rho.T)):.2g} from their mirror images."
+                    "`correlation` must be symmetric; entries differ by up to "
+                    f"{np.max(np.abs(rho - rho.T)):.2g} from their mirror images."
                 )
             least = float(np.linalg.eigvalsh(rho)[0])
             if least <= 1e-12:
@@ -124,7 +127,9 @@ class GeometricBrownian(Process):
                     else ""
                 )
                 raise InputError(
-                    f"`correlation` must be positive definite; its smallest eigenvalue is {least:.2g}. No assets are correlated like this, or one is a mix of the others.{bound}"
+                    "`correlation` must be positive definite; its smallest eigenvalue is "
+                    f"{least:.2g}. No assets are correlated like this, or one is a mix of the "
+                    f"others.{bound}"
                 )
             A = 0.5 * sigma[:, None] * rho * sigma
         return diffusion(A, dim), (LogTransform(), DriftShift(growth - half))
@@ -133,20 +138,30 @@ class GeometricBrownian(Process):
         most = float(np.max(np.asarray(self.volatility, float)))
         if most <= _VOLATILE:
             return ""
-        return f"`volatility` is {most:g}, which is {100 * most:g} %. Were per cent meant? 0.3 is 30 %."
+        return (
+            f"`volatility` is {most:g}, which is {100 * most:g} %. Were per cent meant? 0.3 is "
+            "30 %."
+        )
 
     def __repr__(self) -> str:
-        correlated = "" if self.correlation is None else f", correlation={_short(self.correlation)}"
-        return f"process=GeometricBrownian(volatility={_short(self.volatility)}, growth={_short(self.growth)}{correlated})"
+        correlated = (
+            "" if self.correlation is None else f", correlation={_format(self.correlation)}"
+        )
+        return (
+            f"process=GeometricBrownian(volatility={_format(self.volatility)}, "
+            f"growth={_format(self.growth)}{correlated})"
+        )
 
 
 class OrnsteinUhlenbeck(Process):
-    """Reversion to a mean: dX = θ(m - X) dt + √2 S dW, generator div(A ∇u) + θ(m - x)·∇u.
+    """Ornstein-Uhlenbeck process: dX = θ(m - X) dt + √2 S dW.
+
+    Its generator is div(A ∇u) + θ(m - x)·∇u with A = S Sᵀ.
 
     Args:
-        rate: θ, one number for all coordinates; not zero (below zero paths run away from the mean).
+        rate: θ, one number for all coordinates; not zero. If θ < 0, paths move away from the mean.
         mean: m, one number or one per coordinate.
-        diffusion: A as in `hn.Problem`.
+        diffusion: A, a constant as in `hn.Problem`.
     """
 
     def __init__(self, rate: float, mean: Any = 0.0, diffusion: Any = 1.0) -> None:
@@ -156,7 +171,9 @@ class OrnsteinUhlenbeck(Process):
         theta = numeric("rate", self.rate, "It is θ in θ(m - x), one number for all coordinates.")
         if theta.ndim or theta == 0:
             raise InputError(
-                f"`rate` must be one finite number, not zero; got {short_repr(self.rate)}. For one rate per coordinate, or a matrix, give the drift as a function: drift=lambda t, x: rate * (mean - x)."
+                f"`rate` must be one finite number, not zero; got {short_repr(self.rate)}. For one "
+                "rate per coordinate, or a matrix, give the drift as a function: drift=lambda t, "
+                "x: rate * (mean - x)."
             )
         return diffusion(self.A, dim), (OUTransform(float(theta), vector("mean", self.mean, dim)),)
 
@@ -164,34 +181,41 @@ class OrnsteinUhlenbeck(Process):
         reach, most = abs(float(self.rate)) * horizon, 1.0 if source else 15.0
         if reach <= most:
             return ""
-        why = (
+        reason = (
             "with a source, whose share of the last times would be lost"
             if source
             else "beyond, double precision loses the start"
         )
-        return f"`rate` times `horizon` must be at most {most:g} in size ({why}); got {reach:g}. Shorten the horizon, or give the drift as a function, drift=lambda t, x: rate * (mean - x), with `steps` above |rate| T."
+        return (
+            f"`rate` times `horizon` must be at most {most:g} in size ({reason}); got {reach:g}. "
+            "Shorten the horizon, or give the drift as a function, drift=lambda t, x: rate * "
+            "(mean - x), with `steps` above |rate| T."
+        )
 
     def __repr__(self) -> str:
-        return f"process=OrnsteinUhlenbeck(rate={self.rate:g}, mean={_short(self.mean)}, diffusion={_short(self.A)})"
+        return (
+            f"process=OrnsteinUhlenbeck(rate={self.rate:g}, mean={_format(self.mean)}, "
+            f"diffusion={_format(self.A)})"
+        )
 
 
 def vector(name: str, value: Any, dim: int) -> np.ndarray:
-    """`value` as one number per coordinate."""
+    """`value` as an array of shape (dim,); raises `InputError` if it is no number or vector."""
     if callable(value):
         raise InputError(
-            f"`{name}` must be a vector of {dim} numbers; got a function. What depends on t or x is given as `diffusion`, `drift` and `reaction` of hn.Problem."
+            f"`{name}` must be a vector of {dim} numbers; got a function. What depends on t or x "
+            "is given as `diffusion`, `drift` and `reaction` of hn.Problem."
         )
     array = numeric(name, value, f"It is one number, or one for each of {dim} coordinates.")
     if array.shape not in ((), (dim,)):
         raise InputError(
-            f"`{name}` must be one finite number, or one for each of {dim} coordinates; got {short_repr(value)}."
+            f"`{name}` must be one finite number, or one for each of {dim} coordinates; got "
+            f"{short_repr(value)}."
         )
     return np.broadcast_to(array, (dim,)).copy()
 
 
-def _short(value: Any) -> str:
-    return (
-        f"{value:g}"
-        if np.ndim(value) == 0 and not hasattr(value, "S") and not hasattr(value, "U")
-        else short_repr(value)
-    )
+def _format(value: Any) -> str:
+    """Text for a parameter of a process, with vectors and matrices shortened."""
+    is_factor = hasattr(value, "S") or hasattr(value, "U")
+    return f"{value:g}" if np.ndim(value) == 0 and not is_factor else short_repr(value)

@@ -1,8 +1,9 @@
-"""Have the data kinks or jumps? Equation rows cannot see a kink or a jump: for max(x, 0) they return u0, wrong by a third, with residual zero.
+"""Search for kinks and jumps of a problem's functions, which residuals of the equation do not show.
 
-Along random segments g(s) = f(start + s (end - start)) the change of g' must be the integral of g'', and the change of g that of g',
-by Gauss quadrature. A segment that fails is halved, towards the half that fails, until it is resolved (steep, but smooth) or not
-(a kink: its jump of slope does not shrink with the segment).
+(For u0 = max(x, 0) a fit to the equation returns u0, wrong by a third, with zero residual.) Method:
+on random segments g(s) = f(start + s (end - start)), compare the changes of g and g' with Gauss
+quadratures of g' and g''. Where they differ, bisect towards the larger difference: a steep smooth
+function is resolved in the end; for a kink the jump of the slope does not shrink.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.function import Function
 
+# Gauss nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (
     0.5 * (a + b) for a, b in zip(np.polynomial.legendre.leggauss(16), (1.0, 0.0), strict=True)
 )
-_COORDINATES = 2e6  # 2000 segments up to d = 1000, fewer beyond, 256 at least: kinks cross 7 to 58 % of segments
-_HALVINGS = 8  # what is narrower than 1/256 of a segment is a kink to rows, too
-_NEGLIGIBLE = 0.001  # a share of segments below which a kink hardly matters (or is a jump of curvature that looked like one)
-_TOLERANCE = 1e-6  # of the derivatives' size: smooth segments miss by rounding
+# 2000 segments up to d = 1000, fewer beyond, 256 at least: kinks cross 7 to 58 % of segments.
+_COORDINATES = 2e6
+_HALVINGS = 8  # a transition within 1/256 of a segment acts like a kink on collocation points too
+# If a smaller share of segments has a kink it hardly matters (or it is a jump of the curvature).
+_NEGLIGIBLE = 0.001
+_TOLERANCE = 1e-6  # relative to the size of derivatives: smooth segments only have rounding errors
 
 
 def kinks(
@@ -37,9 +41,18 @@ def kinks(
     ctx: ExecutionContext,
     points: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> dict[str, float]:
-    """The share of segments on which a function of the problem has a kink or a jump, for each function that has such segments.
+    """Search for kinks and jumps of the initial condition, coefficients and source of a problem.
 
-    Segments join places on paths from the region; or on paths from given points (t, x), and then no share is negligible.
+    Args:
+        problem: the canonical problem.
+        seed: seed of the random segments.
+        ctx: the execution context.
+        points: times (n,) and points (n, dim). Segments join points on paths from these; if None,
+            on paths from the region.
+
+    Returns:
+        For each function with kinks or jumps, the share of segments on which it has one. Shares
+        below 0.001 are left out if `points` is None.
     """
     rng = streams.generator(seed, "segments")
     n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
@@ -52,105 +65,117 @@ def kinks(
         else:
             chosen = rng.integers(len(points[0]), size=n)
             t, x = points[0][chosen], points[1][chosen]
-        lag, walk = t * rng.random(n), problem.paths
-        ends.append(
-            (t * rng.random(n), walk.go(t, x, lag, walk.draw(rng, (n,), problem.dim)).place)
-        )
+        lag, simulator = t * rng.random(n), problem.paths
+        times = t * rng.random(n)
+        noise = simulator.draw(rng, (n,), problem.dim)
+        ends.append((times, simulator.go(t, x, lag, noise).place))
     (t0, x0), (t1, x1) = ends
-    found = {problem.data_name: _share(problem.initial, (x0,), (x1,), ctx)}
-    for name, function in _coefficients(problem).items():
-        found[name] = _share(function, (t0, x0), (t1, x1), ctx)
+    shares = {problem.data_name: _kink_share(problem.initial, (x0,), (x1,), ctx)}
+    for name, function in _coefficient_functions(problem).items():
+        shares[name] = _kink_share(function, (t0, x0), (t1, x1), ctx)
     if problem.source is not None:
-        found["source"] = _share(problem.source, (t0, x0), (t1, x1), ctx)
-    return {
-        name: share
-        for name, share in found.items()
-        if share > (_NEGLIGIBLE if points is None else 0.0)
-    }
+        shares["source"] = _kink_share(problem.source, (t0, x0), (t1, x1), ctx)
+    threshold = _NEGLIGIBLE if points is None else 0.0
+    return {name: share for name, share in shares.items() if share > threshold}
 
 
-class _Mixed(eqx.Module):
-    """A random combination of the entries of a coefficient: one with a kink has one."""
+class _RandomCombination(eqx.Module):
+    """A random linear combination of the entries of a coefficient: it has the kinks of all."""
 
     coefficients: CoefficientField
     name: str = eqx.field(static=True)
 
     def __call__(self, t: Array, x: Array) -> Array:
-        here = self.coefficients.at(t, x)
-        ways = jnp.asarray(np.random.default_rng(0).standard_normal((2, x.size)))
+        operator = self.coefficients.at(t, x)
+        normals = jnp.asarray(np.random.default_rng(0).standard_normal((2, x.size)))
         values = {
-            "diffusion": here.diffusion.apply_sqrt(ways[0]),
-            "drift": here.drift,
-            "reaction": here.reaction,
+            "diffusion": operator.diffusion.apply_sqrt(normals[0]),
+            "drift": operator.drift,
+            "reaction": operator.reaction,
         }
-        return jnp.sum(values[self.name] * (ways[1] if self.name != "reaction" else 1.0))
+        return jnp.sum(values[self.name] * (normals[1] if self.name != "reaction" else 1.0))
 
 
-def _coefficients(problem: CanonicalProblem) -> dict[str, Function]:
-    """Those of the problem's coefficients that are functions, as functions of (t, x) with one value."""
-    given = problem.coefficients
-    if given is None:
+def _coefficient_functions(problem: CanonicalProblem) -> dict[str, Function]:
+    """The coefficients that are functions, as scalar functions of canonical (t, x)."""
+    field = problem.coefficients
+    if field is None:
         return {}
-    parts = {"diffusion": given.diffusion, "drift": given.drift, "reaction": given.reaction}
+    parts = {"diffusion": field.diffusion, "drift": field.drift, "reaction": field.reaction}
     return {
-        name: Function(_Mixed(given, name))
+        name: Function(_RandomCombination(field, name))
         for name, part in parts.items()
         if isinstance(part, Function)
     }
 
 
-def _share(
+def _kink_share(
     f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], ctx: ExecutionContext
 ) -> float:
+    """The share of n segments on which f has a kink or a jump.
+
+    The ends of segments are tuples of arguments: points (n, dim), or times (n,) and points.
+    """
     total = len(start[0])
-    orders = 4 if _in_pieces(f, start) else 2
-    first: np.ndarray | None = None
+    orders = 4 if _is_piecewise(f, start) else 2
+    first_jump: np.ndarray | None = None
     for level in range(_HALVINGS + 1):
         if level:
+            # Bisect, and go on with the half that has the larger relative defect.
             middle = tuple(0.5 * (a + b) for a, b in zip(start, end, strict=True))
-            left, right = _miss(f, start, middle, orders, ctx), _miss(f, middle, end, orders, ctx)
-            goes_left = _worst(left) >= _worst(right)
+            left, left_size = _defects(f, start, middle, orders, ctx)
+            right, right_size = _defects(f, middle, end, orders, ctx)
+            goes_left = _worst(left, left_size) >= _worst(right, right_size)
             start, end = (
                 tuple(_where(goes_left, a, b) for a, b in zip(*pair, strict=True))
                 for pair in ((start, middle), (middle, end))
             )
-            miss = (
-                np.where(goes_left[:, None], left[0], right[0]),
-                np.where(goes_left[:, None], left[1], right[1]),
-            )
+            defect = np.where(goes_left[:, None], left, right)
+            size = np.where(goes_left[:, None], left_size, right_size)
         else:
-            miss = _miss(f, start, end, orders, ctx)
-        # A jump of the value stays as it is when a segment is halved, a jump of the slope is halved with it, and so on.
-        jump = miss[0] * 2.0 ** (level * np.arange(orders))
-        first = jump if first is None else np.maximum(first, jump) if level < 4 else first
-        open_ = np.any((miss[0] > _TOLERANCE * miss[1]) & (jump > 0.25 * first), axis=1)
-        start, end = tuple(a[open_] for a in start), tuple(a[open_] for a in end)
-        first = first[open_]
-        if not len(first):
+            defect, size = _defects(f, start, end, orders, ctx)
+        # If a segment is halved, the defect of a jump of g stays the same, that of a jump of g'
+        # (a derivative in s) is halved, and so on: `jump` does not change.
+        jump = defect * 2.0 ** (level * np.arange(orders))
+        if first_jump is None:
+            first_jump = jump
+        elif level < 4:
+            first_jump = np.maximum(first_jump, jump)
+        unresolved = np.any((defect > _TOLERANCE * size) & (jump > 0.25 * first_jump), axis=1)
+        start, end = tuple(a[unresolved] for a in start), tuple(a[unresolved] for a in end)
+        first_jump = first_jump[unresolved]
+        if not len(first_jump):
             return 0.0
     return len(start[0]) / total
 
 
-def _worst(miss: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    return np.max(miss[0] / np.maximum(miss[1], 1e-300), axis=1)
+def _worst(defect: np.ndarray, size: np.ndarray) -> np.ndarray:
+    """The largest relative defect of each segment, (n,)."""
+    return np.max(defect / np.maximum(size, 1e-300), axis=1)
 
 
 def _where(left: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Entries or rows of `a` where `left` (n,) is true, else of `b`."""
     return np.where(left if a.ndim == 1 else left[:, None], a, b)
 
 
-def _miss(
+def _defects(
     f: Function,
     start: tuple[np.ndarray, ...],
     end: tuple[np.ndarray, ...],
     orders: int,
     ctx: ExecutionContext,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How far the changes of g, g', ... are from the integrals of g', g'', ..., and the size of what was compared; (n, orders) each."""
+    """Defects |change of g - ∫ g'|, |change of g' - ∫ g''|, ... on segments.
+
+    Returns:
+        The defects, and the size of the numbers compared, each of shape (n, orders).
+    """
     floats = 4 * 2 ** (orders - 1) * (len(_NODES) + 2) * start[-1].shape[1]
-    return evaluate(_segment, (f, len(start), orders), (*start, *end), floats, ctx)
+    return evaluate(_segment_defects, (f, len(start), orders), (*start, *end), floats, ctx)
 
 
+# JAX primitives that join pieces of functions.
 _PIECES = {
     "abs",
     "argmax",
@@ -171,33 +196,37 @@ _PIECES = {
 }
 
 
-def _in_pieces(f: Function, at: tuple[np.ndarray, ...]) -> bool:
-    """Whether the function is written with operations that join pieces: then jumps of second and third derivatives are looked for, too.
+def _is_piecewise(f: Function, points: tuple[np.ndarray, ...]) -> bool:
+    """Whether the jaxpr of f has primitives that join pieces, such as max.
 
-    A fit to max(x, 0)³, say, can make the residual vanish but for slivers between the features' break points, where no sample falls.
+    Then jumps of second and third derivatives are searched too. A fit to max(x, 0)³, for example,
+    can make the residual vanish except in slivers between the break points of the features, where
+    no sample falls.
     """
 
     def is_inner(p: Any) -> bool:
         return hasattr(p, "eqns") or hasattr(p, "jaxpr")
 
-    def joined(jaxpr: Any) -> bool:
+    def has_pieces(jaxpr: Any) -> bool:
         for e in jaxpr.eqns:
             inner: list[Any] = [
                 getattr(p, "jaxpr", p)
                 for p in jax.tree.leaves(list(e.params.values()), is_leaf=is_inner)
                 if is_inner(p)
             ]
-            # A sine with a program for each platform and a derivative of its own (problems/elementary.py) is smooth, whatever is inside.
+            # A sine with one implementation per platform and a custom derivative
+            # (problems/elementary.py) is smooth, whatever primitives are inside.
             if any(i.primitive.name == "platform_index" for j in inner for i in j.eqns):
                 continue
-            if e.primitive.name in _PIECES or any(joined(j) for j in inner):
+            if e.primitive.name in _PIECES or any(has_pieces(j) for j in inner):
                 return True
         return False
 
-    return joined(jax.make_jaxpr(f)(*(a[0] for a in at)).jaxpr)
+    return has_pieces(jax.make_jaxpr(f)(*(a[0] for a in points)).jaxpr)
 
 
-def _segment(context: tuple[Function, int, int], *ends: Array) -> tuple[Array, Array]:
+def _segment_defects(context: tuple[Function, int, int], *ends: Array) -> tuple[Array, Array]:
+    """`_defects` for one segment, in JAX: defects and sizes, each of shape (orders,)."""
     f, arity, orders = context
     start, end = ends[:arity], ends[arity:]
 
@@ -205,27 +234,29 @@ def _segment(context: tuple[Function, int, int], *ends: Array) -> tuple[Array, A
         return f(*(a + s * (b - a) for a, b in zip(start, end, strict=True)))
 
     def jet(s: Array, order: int = orders) -> tuple[Array, ...]:
-        """g and its derivatives up to an order."""
+        """g and its derivatives at s, up to an order."""
         if order == 0:
             return (g(s),)
         lower, change = jax.jvp(lambda r: jet(r, order - 1), (s,), (jnp.ones_like(s),))
         return (*lower, change[-1])
 
-    along = jax.vmap(jet)(jnp.asarray(np.concatenate([[0.0, 1.0], _NODES])))
+    # For each derivative: its values at both ends, then at the quadrature nodes.
+    derivatives = jax.vmap(jet)(jnp.asarray(np.concatenate([[0.0, 1.0], _NODES])))
 
-    def compare(of: Array, derivative: Array) -> tuple[Array, Array]:
-        change, inside = of[1] - of[0], _WEIGHTS * derivative[2:]
-        size = jnp.sum(jnp.abs(inside)) + jnp.abs(of[0]) + jnp.abs(of[1])
-        size += 1e-3 * jnp.max(jnp.abs(along[0]))  # derivatives that are zero but for rounding
-        return jnp.abs(change - jnp.sum(inside)), size
+    def compare(lower: Array, higher: Array) -> tuple[Array, Array]:
+        change, terms = lower[1] - lower[0], _WEIGHTS * higher[2:]
+        size = jnp.sum(jnp.abs(terms)) + jnp.abs(lower[0]) + jnp.abs(lower[1])
+        size += 1e-3 * jnp.max(jnp.abs(derivatives[0]))  # if derivatives are zero up to rounding
+        return jnp.abs(change - jnp.sum(terms)), size
 
-    missed, sizes = zip(*(compare(along[k], along[k + 1]) for k in range(orders)), strict=True)
-    return jnp.stack(missed), jnp.stack(sizes)
+    pairs = (compare(derivatives[k], derivatives[k + 1]) for k in range(orders))
+    defects, sizes = zip(*pairs, strict=True)
+    return jnp.stack(defects), jnp.stack(sizes)
 
 
-def describe(found: dict[str, float]) -> str:
-    """What was found, in words."""
+def describe(shares: dict[str, float]) -> str:
+    """Text for the result of `kinks`."""
     return " and ".join(
         f"`{name}` has kinks or jumps ({100 * share:.2g} % of random segments cross one)"
-        for name, share in found.items()
+        for name, share in shares.items()
     )

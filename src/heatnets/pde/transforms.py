@@ -1,8 +1,9 @@
-"""Exact changes of variables that leave `v_s = div(A ∇v) + F` of a problem: the user's time, drift, reaction, logarithms, reversion to a mean.
+"""Exact changes of variables to canonical coordinates, where the equation is v_s = div(A ∇v) + F.
 
     u(t, x) = a(t) v(s(t), y(t, x))
 
-Coordinates that move with the drift, values that carry the reaction's factor: what is left to solve has neither. A new change is one class here.
+They remove time reversal, constant drift and reaction, and the drifts of geometric Brownian motion
+and of the Ornstein-Uhlenbeck process. A new transform is a new subclass of `Transform`.
 """
 
 from __future__ import annotations
@@ -19,55 +20,62 @@ from heatnets.pde.function import Function
 from heatnets.pde.regions import Region
 
 
-def _maths(value: Any) -> Any:
+def _array_module(value: Any) -> Any:
+    """jax.numpy for JAX arrays (and tracers), else numpy."""
     return jnp if isinstance(value, jax.Array) else np
 
 
 class Transform(eqx.Module):
-    """One change of variables, elementwise in x: from (t, x) to (clock(t), place(t, x)), values divided by `amplitude`. Arrays (n,) and (n, dim), or one point."""
+    """A change of variables: s = time(t), y = place(t, x), v = u / value_scale(t).
+
+    Each coordinate of y depends only on t and on the same coordinate of x. Times have shape (n,)
+    and points (n, dim); or () and (dim,) for one point.
+    """
 
     def time(self, t: Any) -> Any:
-        """The new time."""
+        """The new time s(t)."""
         return t
 
     def inverse_time(self, s: Any) -> Any:
+        """The old time t(s)."""
         return s
 
     def rate(self, t: Any) -> Any:
-        """|ds/dt|."""
-        return _maths(t).ones_like(t)
+        """|ds/dt| at t."""
+        return _array_module(t).ones_like(t)
 
     def place(self, t: Any, x: Any) -> Any:
-        """The new coordinates."""
+        """The new coordinates y(t, x)."""
         return x
 
     def unplace(self, t: Any, y: Any) -> Any:
+        """The old coordinates x(t, y)."""
         return y
 
     def slope(self, t: Any, x: Any) -> Any:
-        """∂y_i/∂x_i, of x's shape or for all coordinates alike."""
-        return _maths(t).ones_like(t)[..., None]
+        """∂y_i/∂x_i, of shape (n, dim), or (n, 1) if it is the same for all coordinates."""
+        return _array_module(t).ones_like(t)[..., None]
 
     def bend(self, t: Any, x: Any) -> Any:
         """∂²y_i/∂x_i²."""
         return 0.0
 
     def size(self, t: Any, x: Any) -> Any:
-        """How large the numbers are that y is summed from: its rounding goes with them."""
+        """Size of the terms of which y is the sum: the rounding error of y is eps times this."""
         return np.abs(x)
 
     def value_scale(self, t: Any) -> Any:
-        """a(t)."""
-        return _maths(t).ones_like(t)
+        """a(t) in u = a(t) v."""
+        return _array_module(t).ones_like(t)
 
     @property
     def stretch(self) -> Any:
-        """A function of t: ∂y_i/∂x_i where it is the same for all coordinates and places; None where it is not."""
+        """∂y_i/∂x_i as a function of t, if it does not depend on i and x; else None."""
         return lambda t: self.slope(t, None)[..., 0]
 
 
 class TimeReversal(Transform):
-    """Time to maturity: s = T - t."""
+    """s = T - t, the time to maturity."""
 
     horizon: float
 
@@ -79,16 +87,16 @@ class TimeReversal(Transform):
 
 
 class ExponentialFactor(Transform):
-    """The reaction c u: values carry e^{ct}."""
+    """Removes the reaction c u: u = e^{ct} v."""
 
     rate_of_growth: Any
 
     def value_scale(self, t: Any) -> Any:
-        return _maths(t).exp(self.rate_of_growth * t)
+        return _array_module(t).exp(self.rate_of_growth * t)
 
 
 class DriftShift(Transform):
-    """The drift b·∇u: y = x + b t."""
+    """Removes the drift b·∇u: y = x + b t."""
 
     drift: Any
 
@@ -106,10 +114,10 @@ class LogTransform(Transform):
     """y = log x, for positive coordinates."""
 
     def place(self, t: Any, x: Any) -> Any:
-        return _maths(x).log(x)
+        return _array_module(x).log(x)
 
     def unplace(self, t: Any, y: Any) -> Any:
-        return _maths(y).exp(y)
+        return _array_module(y).exp(y)
 
     def slope(self, t: Any, x: Any) -> Any:
         return 1 / x
@@ -126,19 +134,22 @@ class LogTransform(Transform):
 
 
 class OUTransform(Transform):
-    """The drift θ(m - x)·∇u: y = m + e^{-θt}(x - m), and the clock s = (1 - e^{-2θt})/(2θ) at which paths scatter."""
+    """Removes the drift θ(m - x)·∇u.
+
+    y = m + e^{-θt}(x - m); the new time s = (1 - e^{-2θt})/(2θ) keeps the diffusion A constant.
+    """
 
     theta: float
     mean: Any
 
     def time(self, t: Any) -> Any:
-        return -_maths(t).expm1(-2 * self.theta * t) / (2 * self.theta)
+        return -_array_module(t).expm1(-2 * self.theta * t) / (2 * self.theta)
 
     def inverse_time(self, s: Any) -> Any:
-        return -_maths(s).log1p(-2 * self.theta * s) / (2 * self.theta)
+        return -_array_module(s).log1p(-2 * self.theta * s) / (2 * self.theta)
 
     def rate(self, t: Any) -> Any:
-        return _maths(t).exp(-2 * self.theta * t)
+        return _array_module(t).exp(-2 * self.theta * t)
 
     def place(self, t: Any, x: Any) -> Any:
         return self.mean + self.slope(t, x) * (x - self.mean)
@@ -147,75 +158,76 @@ class OUTransform(Transform):
         return self.mean + (y - self.mean) / self.slope(t, y)
 
     def slope(self, t: Any, x: Any) -> Any:
-        return _maths(t).exp(-self.theta * t)[..., None]
+        return _array_module(t).exp(-self.theta * t)[..., None]
 
     def size(self, t: Any, x: Any) -> Any:
-        return (
-            np.abs(self.mean)
-            + self.slope(t, x)
-            * (np.abs(x) + np.abs(self.mean))
-            * (1 + np.abs(self.theta * t))[..., None]
-        )
+        exponent_rounding = (1 + np.abs(self.theta * t))[..., None]
+        distance = np.abs(x) + np.abs(self.mean)
+        return np.abs(self.mean) + self.slope(t, x) * distance * exponent_rounding
 
 
 class TransformChain(eqx.Module):
-    """Changes one after the other: from the user's (t, x) to the plain (s, y) and back."""
+    """Composition of transforms: from the user's (t, x) to canonical coordinates (s, y)."""
 
     changes: tuple[Transform, ...] = ()
 
     def to_canonical(self, t: Any, x: Any) -> tuple[Any, Any]:
+        """(s, y) for the user's (t, x)."""
         for change in self.changes:
             t, x = change.time(t), change.place(t, x)
         return t, x
 
     def from_canonical(self, s: Any, y: Any) -> tuple[Any, Any]:
+        """The user's (t, x) for (s, y)."""
         for change in reversed(self.changes):
             s = change.inverse_time(s)
             y = change.unplace(s, y)
         return s, y
 
     def time(self, t: Any) -> Any:
-        """The plain time of one of the user's."""
+        """The canonical time s(t)."""
         for change in self.changes:
             t = change.time(t)
         return t
 
     def inverse_time(self, s: Any) -> Any:
-        """The user's time of a plain one."""
+        """The user's time t(s)."""
         for change in reversed(self.changes):
             s = change.inverse_time(s)
         return s
 
     def _times(self, t: Any) -> list[Any]:
-        """The time each change sees."""
-        found = []
+        """For each transform, its input time."""
+        times = []
         for change in self.changes:
-            found.append(t)
+            times.append(t)
             t = change.time(t)
-        return found
+        return times
 
     def value_scale(self, t: Any) -> Any:
-        total = _maths(t).ones_like(t)
-        for change, own in zip(self.changes, self._times(t), strict=True):
-            total = total * change.value_scale(own)
+        """a(t) in u = a(t) v."""
+        total = _array_module(t).ones_like(t)
+        for change, time in zip(self.changes, self._times(t), strict=True):
+            total = total * change.value_scale(time)
         return total
 
     def rate(self, t: Any) -> Any:
-        total = _maths(t).ones_like(t)
-        for change, own in zip(self.changes, self._times(t), strict=True):
-            total = total * change.rate(own)
+        """|ds/dt| at t."""
+        total = _array_module(t).ones_like(t)
+        for change, time in zip(self.changes, self._times(t), strict=True):
+            total = total * change.rate(time)
         return total
 
     def slope(self, t: Any, x: Any) -> Any:
-        """∂y_i/∂x_i, shape (n, dim) or (n, 1)."""
-        total = _maths(t).ones_like(t)[..., None]
+        """∂y_i/∂x_i, of shape (n, dim) or (n, 1)."""
+        total = _array_module(t).ones_like(t)[..., None]
         for change in self.changes:
             total = total * change.slope(t, x)
             t, x = change.time(t), change.place(t, x)
         return total
 
     def rounding_scale(self, t: Any, x: Any) -> Any:
-        """The size of y's rounding, in units of eps."""
+        """Rounding error of y in units of eps, of shape (n, dim)."""
         total = np.abs(x)
         for change in self.changes:
             total = change.slope(t, x) * total + change.size(t, x)
@@ -223,7 +235,7 @@ class TransformChain(eqx.Module):
         return total
 
     def curve(self, t: Any, x: Any, direction: Any) -> tuple[Any, Any]:
-        """First and second derivative of y(t, x + ε direction) at ε = 0."""
+        """First and second derivative in ε of y(t, x + ε direction) at ε = 0, of x's shape."""
         first, second = direction, 0.0 * direction
         for change in self.changes:
             slope = change.slope(t, x)
@@ -232,17 +244,17 @@ class TransformChain(eqx.Module):
         return first, second
 
     def stretch(self, t: Any) -> Any:
-        """∂y_i/∂x_i at t where it is the same for all coordinates and places; None where it is not."""
-        total = _maths(t).ones_like(t)
-        for change, own in zip(self.changes, self._times(t), strict=True):
+        """∂y_i/∂x_i at t, if it does not depend on i and x; else None."""
+        total = _array_module(t).ones_like(t)
+        for change, time in zip(self.changes, self._times(t), strict=True):
             if change.stretch is None:
                 return None
-            total = total * change.stretch(own)
+            total = total * change.stretch(time)
         return total
 
 
-class _Start(eqx.Module):
-    """y ↦ u0(x) at the start."""
+class _CanonicalInitial(eqx.Module):
+    """y ↦ f(x) / stretch^power at s = 0; power 0 for u0 itself, 2 for its Laplacian."""
 
     function: Any
     transform: TransformChain
@@ -253,8 +265,8 @@ class _Start(eqx.Module):
         return self.function(x) / (self.transform.stretch(t) ** self.power if self.power else 1.0)
 
 
-class _Force(eqx.Module):
-    """(s, y) ↦ F(t, x) / (a ds/dt), what drives v."""
+class _CanonicalSource(eqx.Module):
+    """(s, y) ↦ f(t, x) / (a |ds/dt| stretch^power); power 0 for F itself, 2 for its Laplacian."""
 
     function: Any
     transform: TransformChain
@@ -262,42 +274,46 @@ class _Force(eqx.Module):
 
     def __call__(self, s: Float[Array, ""], y: Float[Array, "dim"]) -> Float[Array, ""]:
         t, x = self.transform.from_canonical(jnp.asarray(s), y)
-        share = self.transform.value_scale(t) * self.transform.rate(t)
-        return self.function(t, x) / (
-            share * self.transform.stretch(t) ** self.power if self.power else share
-        )
+        divisor = self.transform.value_scale(t) * self.transform.rate(t)
+        value = self.function(t, x)
+        if self.power:
+            divisor = divisor * self.transform.stretch(t) ** self.power
+        return value / divisor
 
 
-def seen(function: Function, transform: TransformChain, kind: type, arguments: str) -> Function:
-    """A function of the user's in plain coordinates, with its Laplacian where that is given and coordinates are stretched alike."""
+def _in_canonical_coordinates(
+    function: Function, transform: TransformChain, kind: type, arguments: str
+) -> Function:
+    """A user's function in canonical coordinates.
+
+    It has a closed-form Laplacian if the user gave one and all coordinates are scaled equally.
+    """
     known = function.laplacian is not None and transform.stretch(np.zeros(())) is not None
-    return Function(
-        kind(function, transform, 0),
-        kind(function.laplacian, transform, 2) if known else None,
-        arguments,
-    )
+    laplacian = kind(function.laplacian, transform, 2) if known else None
+    return Function(kind(function, transform, 0), laplacian, arguments)
 
 
-def start(function: Function, transform: TransformChain) -> Function:
-    return seen(function, transform, _Start, "x")
+def canonical_initial(function: Function, transform: TransformChain) -> Function:
+    """The initial condition v0(y) for the user's u0(x) or g(x)."""
+    return _in_canonical_coordinates(function, transform, _CanonicalInitial, "x")
 
 
-def force(function: Function, transform: TransformChain) -> Function:
-    return seen(function, transform, _Force, "t x")
+def canonical_source(function: Function, transform: TransformChain) -> Function:
+    """The source (s, y) ↦ F(t, x) / (a |ds/dt|) for the user's F(t, x)."""
+    return _in_canonical_coordinates(function, transform, _CanonicalSource, "t x")
 
 
 class TransformedRegion(Region):
-    """A region of the user's, in plain coordinates: drawn where the user sees it, then moved."""
+    """A user's region for the canonical problem.
+
+    `sample` and `centre` are in the user's coordinates; `at` transforms points to canonical ones.
+    """
 
     def __init__(
         self, region: Region, transform: TransformChain, horizon: float, is_terminal: bool
     ) -> None:
-        self.region, self.transform, self.horizon, self.is_terminal = (
-            region,
-            transform,
-            horizon,
-            is_terminal,
-        )
+        self.region, self.transform = region, transform
+        self.horizon, self.is_terminal = horizon, is_terminal
         self.single = region.single
 
     def __repr__(self) -> str:
@@ -316,5 +332,6 @@ class TransformedRegion(Region):
     def at(
         self, fraction: np.ndarray, horizon: float, x: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        gone = self.horizon * np.asarray(fraction)
-        return self.transform.to_canonical(self.horizon - gone if self.is_terminal else gone, x)
+        elapsed = self.horizon * np.asarray(fraction)
+        t = self.horizon - elapsed if self.is_terminal else elapsed
+        return self.transform.to_canonical(t, x)
