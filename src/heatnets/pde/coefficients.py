@@ -223,7 +223,7 @@ def _check_traceable(step: Any, dim: int, notes: WarningLog) -> Any:
     except Exception as error:
         raise InputError(
             f"`step` must be traceable by JAX; it raised {type(error).__name__}: "
-            f"{str(error).splitlines()[0]}. {hint}"
+            f"{str(error).splitlines()[0] if str(error) else type(error).__name__}. {hint}"
         ) from error
     if getattr(output, "shape", None) != (dim,):
         raise InputError(

@@ -235,7 +235,7 @@ def _check_indices(
         return  # a function may use what only traced arguments have: no mistake of the user
 
 
-_LIBRARY_PATHS = ("heatnets/function.py", "/jax/", "/numpy/", "/equinox/")
+_LIBRARY_PATHS = ("/heatnets/pde/", "/heatnets/_core/", "/jax/", "/numpy/", "/equinox/")
 
 
 def _where(error: BaseException) -> str:

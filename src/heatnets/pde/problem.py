@@ -385,20 +385,22 @@ class Problem:
         assert field is not None
         coefficients.check(field, s * fraction, y)
         y_inside = canonical.paths.go(s, y, (1 - fraction) * s, noise).place
-        bounded = np.all(np.isfinite(y_inside) & (np.abs(y_inside) < _EXPLODED), axis=1)
+        spread = float(np.max(np.sqrt(2 * s)) * np.max(canonical.diffusion.deviations))
+        reach = np.max(np.abs(y)) + spread + 1
+        finite = np.isfinite(y_inside) & (np.abs(y_inside) < _EXPLODED * reach)
+        bounded = np.all(finite, axis=1)
         if np.any(bounded):
             coefficients.check(field, s[bounded] * fraction[bounded], y_inside[bounded])
         # Half as many steps, with the same Brownian paths.
         _, coarse_simulator, coarse_noise = canonical.paths.levels(noise)[1]
         y_coarse = coarse_simulator.go(s, y, s, coarse_noise).place
-        spread = float(np.max(np.sqrt(2 * s)) * np.max(canonical.diffusion.deviations))
-        reach = np.max(np.abs(y)) + spread + 1
         exploded = ~np.all(np.abs(y_end) < _EXPLODED * reach, axis=1)
         distance, coarse_distance = (
             float(np.linalg.norm(np.where(np.isfinite(p), np.clip(p - y, -1e100, 1e100), 1e100)))
             for p in (y_end, y_coarse)
         )
-        shown = f"[{', '.join(f'{v:.3g}' for v in y[0][:4])}{', ...' if self.dim > 4 else ''}]"
+        x = self.transform.from_canonical(s, y)[1][0]
+        shown = f"[{', '.join(f'{v:.3g}' for v in x[:4])}{', ...' if self.dim > 4 else ''}]"
         remedy = (
             f"More `steps` (now {canonical.steps}), a shorter `horizon`, or a `step` of your own "
             "may help."
