@@ -32,7 +32,7 @@ from heatnets._core.precision import EPS
 
 _LARGE = 1500  # below this many unknowns one LAPACK thread takes seconds at most
 # Columns below this fraction of the largest norm contain only rounding errors; scaled up to unit
-# norm they gave weights of 1e74.
+# norm they gave numbers of size 1e74.
 _NEGLIGIBLE = 1e-12
 
 

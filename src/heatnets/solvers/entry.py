@@ -115,8 +115,8 @@ def solve(
         iteration: "newton" or "picard", for a source that depends on u; default "newton".
         checkpoint: file in which the adaptive solver stores its state after each round. If the
             file exists, the solve continues from it and gives the result of an uninterrupted
-            solve. A file of another problem, of other settings (except `seconds`) or of other
-            versions is refused. The file is not deleted at the end.
+            solve. A file of another problem, of other settings (except `seconds` and
+            `max_rounds`) or of other versions is refused. The file is not deleted at the end.
 
     Returns:
         A `Solution`. Its `stats` describe the solve:
