@@ -1,13 +1,15 @@
-"""min |A w - b|² (+ ridge |w|²), optionally with one exact linear condition. Rank deficiency is the normal case.
+"""Least squares: min |A w - b|² (+ ridge |w|²), optionally with one linear constraint c·w = 1.
 
-    svd        columns scaled to unit norm, singular values below rcond · largest cut off
-    qr         columns scaled to unit norm, singular values below rcond · largest damped, by one triangular factorisation: as
-               accurate as svd where that was compared, and four times faster at 4096 x 3072
-    pinv       Moore-Penrose as the paper has it: no scaling
-    cholesky   ridge normal equations as the paper has them; QR where Cholesky fails
-
-To add a solver, write a function (A, b, rcond, ridge) -> Fit and name it in `SOLVERS`.
+Solvers: "svd", "qr", "pinv", "cholesky". The matrices are usually rank deficient. To add a solver,
+write a function (A, b, rcond, ridge) -> Fit and add it to `SOLVERS`.
 """
+
+# svd        columns scaled to unit norm; singular values below rcond · largest are cut off
+# qr         columns scaled to unit norm; singular values below rcond · largest are damped, with one
+#            triangular factorisation: as accurate as svd where they were compared, and four times
+#            faster at 4096 x 3072
+# pinv       Moore-Penrose as in the paper: no scaling
+# cholesky   normal equations with a ridge as in the paper; QR if Cholesky fails
 
 from __future__ import annotations
 
@@ -29,26 +31,37 @@ from heatnets._core.errors import NumericalError
 from heatnets._core.precision import EPS
 
 _LARGE = 1500  # below this many unknowns one LAPACK thread takes seconds at most
-_NEGLIGIBLE = 1e-12  # columns below this fraction of the largest norm carry rounding only; scaled up they gave 1e74
+# Columns below this fraction of the largest norm contain only rounding errors; scaled up to unit
+# norm they gave numbers of size 1e74.
+_NEGLIGIBLE = 1e-12
 
 
 class Fit(NamedTuple):
-    """Weights and what there is to know about how they came about."""
+    """Solution of a least-squares problem."""
 
     weights: Float[Array, " features"]
     rank: int
-    condition: float  # largest over smallest singular value kept; for qr of the factor's diagonal, which estimates it from below
-    rcond: float  # relative singular value below which a direction is cut off (or damped by more than half)
+    # Largest over smallest singular value in use; for qr, of the diagonal of the triangular factor:
+    # an estimate from below.
+    condition: float
+    # Relative singular value below which a direction is cut off (or damped by more than half).
+    rcond: float
     solver: str
-    notes: list[str]
+    notes: list[str]  # warnings for the user
 
 
-def _anywhere(function: Callable[..., Any]) -> Callable[..., Any]:
-    """function(xp, A, ...) with xp = numpy for NumPy arrays, where LAPACK runs without compiling, or compiled with jax.numpy."""
+def _for_numpy_and_jax(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator: function(xp, A, ...) for NumPy and for JAX arrays.
+
+    For NumPy arrays xp = numpy, and LAPACK runs without compiling; otherwise xp = jax.numpy, and
+    the function is compiled.
+    """
     compiled = jax.jit(partial(function, jnp))
-    return lambda A, *rest: (
-        function(np, A, *rest) if isinstance(A, np.ndarray) else compiled(A, *rest)
-    )
+
+    def call(A: Any, *rest: Any) -> Any:
+        return function(np, A, *rest) if isinstance(A, np.ndarray) else compiled(A, *rest)
+
+    return call
 
 
 def solve(
@@ -59,27 +72,29 @@ def solve(
     ridge: float,
     condition: Float[Array, " features"] | np.ndarray | None = None,
 ) -> Fit:
-    """The least-squares solution by a named solver; with `condition` c, among the w with c·w = 1."""
+    """Solve a least-squares problem by the named solver; with `condition` c, subject to c·w = 1."""
     with _lapack_threads(min(A.shape)):
         if condition is None:
             fit = SOLVERS[solver](A, b, rcond, ridge)
         else:
-            turned, rhs, first, mirror = _turn(A, b, condition)
-            empty = Fit(
-                jnp.zeros(0), 0, 1.0, rcond or 0.0, solver, []
-            )  # one feature: the condition says it all
-            fit = SOLVERS[solver](turned, rhs, rcond, ridge) if turned.shape[1] else empty
-            fit = fit._replace(weights=_turn_back(mirror, fit.weights, first))
+            A_free, b_free, first, reflector = _eliminate(A, b, condition)
+            if A_free.shape[1]:
+                fit = SOLVERS[solver](A_free, b_free, rcond, ridge)
+            else:  # one feature: the constraint determines its weight
+                fit = Fit(jnp.zeros(0), 0, 1.0, rcond or 0.0, solver, [])
+            fit = fit._replace(weights=_reflect_back(reflector, fit.weights, first))
         jax.block_until_ready(fit.weights)
     if not np.all(np.isfinite(fit.weights)):
         raise NumericalError(
-            f'the least-squares solve ({fit.solver}) gave weights that are not finite; try solver="svd".'
+            f"the least-squares solve ({fit.solver}) gave weights that are not finite; "
+            'try solver="svd".'
         )
-    fit.notes.extend(_under_determined(A.shape[0], A.shape[1], fit.solver, ridge))
+    fit.notes.extend(_note_under_determined(A.shape[0], A.shape[1], fit.solver, ridge))
     return fit
 
 
-def _under_determined(rows: int, columns: int, solver: str, ridge: float) -> list[str]:
+def _note_under_determined(rows: int, columns: int, solver: str, ridge: float) -> list[str]:
+    """A warning if there are fewer rows than columns."""
     if rows >= columns:
         return []
     scaled = " after column scaling" if solver in ("svd", "qr") else ""
@@ -88,46 +103,52 @@ def _under_determined(rows: int, columns: int, solver: str, ridge: float) -> lis
 
 
 def _lapack_threads(size: int) -> threadpoolctl.threadpool_limits:
+    """Context manager that sets the number of LAPACK threads for a system with `size` unknowns."""
     return threadpoolctl.threadpool_limits(_thread_count(size), user_api="blas")
 
 
 def _thread_count(size: int) -> int | None:
-    """One LAPACK thread, or all of them (None) where the system is large and they measurably help at this moment.
+    """Number of LAPACK threads: one, or all (None) for a large system if they are faster now.
 
-    OpenBLAS threads wait by spinning. On two cores that other processes were using too, a QR of 2400 x 1091 took 39 s with
-    two threads and 0.35 s with one.
+    OpenBLAS threads wait by spinning. On two cores that other processes were using too, a QR of
+    2400 x 1091 took 39 s with two threads and 0.35 s with one.
     """
     if size < _LARGE:
         return 1
     sample = np.random.default_rng(0).standard_normal((512, 512))
     with threadpoolctl.threadpool_limits(1, user_api="blas"):
-        alone = min(_seconds(sample) for _ in range(3))
-    together = max(_seconds(sample) for _ in range(3))
-    return None if together < alone else 1
+        one_thread = min(_time_qr(sample) for _ in range(3))
+    all_threads = max(_time_qr(sample) for _ in range(3))
+    return None if all_threads < one_thread else 1
 
 
-def _seconds(sample: np.ndarray) -> float:
+def _time_qr(sample: np.ndarray) -> float:
+    """Seconds for a QR factorisation."""
     start = time.perf_counter()
     scipy.linalg.qr(sample, mode="r", check_finite=False)
     return time.perf_counter() - start
 
 
-@_anywhere
-def _turn(xp: Any, A: Array, b: Array, condition: Array) -> tuple[Array, Array, Array, Array]:
-    """A Householder reflection I - 2vvᵀ takes c to ∓|c| e_1: the first new unknown is then known, the others are free."""
-    largest = xp.max(
-        xp.abs(condition)
-    )  # kernels' c_j may be tiny: their squares must not underflow
+@_for_numpy_and_jax
+def _eliminate(xp: Any, A: Array, b: Array, condition: Array) -> tuple[Array, Array, Array, Array]:
+    """Eliminate one unknown by the constraint c·w = 1.
+
+    The Householder reflection H = I - 2vvᵀ maps c to ∓|c| e_1. The constraint fixes the first
+    component of y = H w; the others are free. Returns the matrix and the right-hand side for the
+    free unknowns, the first component, and v.
+    """
+    largest = xp.max(xp.abs(condition))  # c_j of kernels may be tiny: no underflow of their squares
     c = condition / largest
     sign, size = xp.where(c[0] < 0, -1.0, 1.0), xp.linalg.norm(c)
     v = c / size + sign * (xp.arange(len(c)) == 0)
     v = v / xp.linalg.norm(v)
-    turned, first = A - 2 * xp.outer(A @ v, v), -sign / size / largest
-    return turned[:, 1:], b - first * turned[:, 0], first, v
+    reflected, first = A - 2 * xp.outer(A @ v, v), -sign / size / largest
+    return reflected[:, 1:], b - first * reflected[:, 0], first, v
 
 
-@_anywhere
-def _turn_back(xp: Any, v: Array, weights: Array, first: Array) -> Array:
+@_for_numpy_and_jax
+def _reflect_back(xp: Any, v: Array, weights: Array, first: Array) -> Array:
+    """w = H y, from the first component of y and the free unknowns."""
     y = xp.concatenate([xp.reshape(first, (1,)), weights])
     return y - 2 * v * (v @ y)
 
@@ -135,93 +156,104 @@ def _turn_back(xp: Any, v: Array, weights: Array, first: Array) -> Array:
 def near(
     A: np.ndarray, b: np.ndarray, prior: np.ndarray, condition: np.ndarray | None
 ) -> tuple[np.ndarray, float, float]:
-    """min |A w - b|² + λ |w - prior|² for noisy b, with condition·w kept; λ by generalised cross-validation.
+    """Minimise |A w - b|² + λ |w - prior|² for noisy b, subject to condition·w = condition·prior.
 
-    Returns the weights, λ in units of max b², and the degrees of freedom spent. λ = ∞, the prior itself, is among the candidates.
+    λ is chosen by generalised cross-validation; λ = ∞, the prior itself, is among the candidates.
+    Returns the weights, λ in units of max b², and the effective number of degrees of freedom.
     """
     size = float(np.max(np.abs(b))) or 1.0  # squares of small numbers underflow
     A, b = A / size, b / size
     gap = b - A @ prior
     with _lapack_threads(min(A.shape)):
-        mirror = None
+        reflector = None
         if condition is not None:
-            A, _, _, mirror = _turn(A, gap, condition)
+            A, _, _, reflector = _eliminate(A, gap, condition)
         U, s, Vt = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
     if s[0] == 0:
         return prior, np.inf, 0.0
-    along = U.T @ gap
-    rest = float(gap @ gap - along @ along)
+    coefficients = U.T @ gap
+    rest = float(gap @ gap - coefficients @ coefficients)  # part of the gap outside the range of A
+    # Score, ridge and damping factors of the best candidate; first λ = ∞.
     best: tuple[float, float, np.ndarray] = (float(gap @ gap) / len(gap), np.inf, np.zeros_like(s))
     for ridge in s[0] ** 2 * 10.0 ** np.arange(-14, 3, 0.5):
-        damp = s**2 / (s**2 + ridge)
-        misfit = max(rest, 0.0) + float(np.sum(((1 - damp) * along) ** 2))
-        score = misfit * len(gap) / (len(gap) - damp.sum()) ** 2
+        damping = s**2 / (s**2 + ridge)
+        misfit = max(rest, 0.0) + float(np.sum(((1 - damping) * coefficients) ** 2))
+        score = misfit * len(gap) / (len(gap) - damping.sum()) ** 2
         if score < best[0]:
-            best = score, float(ridge), damp
-    change = Vt.T @ (best[2] * along / np.where(s > 0, s, 1.0))
-    if mirror is not None:
-        change = _turn_back(mirror, change, np.zeros(()))
+            best = score, float(ridge), damping
+    change = Vt.T @ (best[2] * coefficients / np.where(s > 0, s, 1.0))
+    if reflector is not None:
+        change = _reflect_back(reflector, change, np.zeros(()))
     return prior + change, best[1], float(best[2].sum())
 
 
 def _svd(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
-    scaled, scale, keep = _scale(A)
+    """Truncated singular value decomposition with columns scaled to unit norm."""
+    scaled, scale, keep = _scale_columns(A)
     fit = _pinv(scaled, b, rcond, ridge)
-    return fit._replace(
-        weights=fit.weights * scale, solver="svd", notes=fit.notes + _left_out(keep)
-    )
+    notes = fit.notes + _note_dropped_columns(keep)
+    return fit._replace(weights=fit.weights * scale, solver="svd", notes=notes)
 
 
-def _left_out(keep: Array) -> list[str]:
+def _note_dropped_columns(keep: Array) -> list[str]:
+    """A warning if columns were dropped; `keep` is a mask of the columns."""
     dropped = int(np.sum(~np.asarray(keep)))
     if not dropped:
         return []
     return [
-        f"{dropped} of {len(keep)} columns were below {_NEGLIGIBLE:g} of the largest norm and left out: "
+        f"{dropped} of {len(keep)} columns were below {_NEGLIGIBLE:g} of the largest norm and "
+        "left out: "
         "zero data (u0 = 0, F = 0), or data of very different size"
     ]
 
 
 class Damped:
-    """min |A w - b|² + μ² |w|², A with unit columns, for several μ = rcond · √M from one factorisation.
+    """min |A w - b|² + μ² |w|², A with unit columns, for several μ from one factorisation.
 
-    [A b] = QR once; then the triangular factor of [R; μI] for each μ, a fifth of the work. √M bounds the largest
-    singular value, so `rcond` is relative to it. The rank is estimated from the diagonal of the factor. With
-    `condition` c the weights keep c·w = 1.
+    μ = rcond · √M; √M bounds the largest singular value, so `rcond` is relative to it. [A b] = QR
+    is computed once; then, for each μ, the triangular factor of [R; μI], a fifth of the work. The
+    rank is estimated from the diagonal of the factor. With `condition` c the weights satisfy
+    c·w = 1.
     """
 
     def __init__(self, A: Array, b: Array, condition: Array | np.ndarray | None = None) -> None:
-        self._mirror: Array | None = None
+        self._reflector: Array | None = None
         self._threads = _thread_count(min(A.shape))
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
             if condition is not None:
-                A, b, self._first, self._mirror = _turn(A, b, condition)
-            self._free = A.shape[1]
-            if self._free:
-                scaled, self._scale, self._keep = _scale(A)
-                self._triangle, self._right = _triangle(scaled, b)
+                A, b, self._first, self._reflector = _eliminate(A, b, condition)
+            self._unknowns = A.shape[1]
+            if self._unknowns:
+                scaled, self._scale, self._keep = _scale_columns(A)
+                self._R, self._Qtb = _factor(scaled, b)
 
     def fit(self, rcond: float) -> Fit | None:
-        """The weights for one damping; None where they are not finite, or the factor is singular: nothing damps columns of zeros."""
-        if not self._free:  # one feature: the condition says it all
-            return Fit(self._restore(jnp.zeros(0)), 0, 1.0, rcond, "qr", [])
-        damping = rcond * np.sqrt(self._free)
+        """The weights for one damping; None if they are not finite or the factor is singular.
+
+        Columns of zeros with rcond = 0 give a singular factor.
+        """
+        if not self._unknowns:  # one feature: the constraint determines its weight
+            return Fit(self._reflect_back(jnp.zeros(0)), 0, 1.0, rcond, "qr", [])
+        damping = rcond * np.sqrt(self._unknowns)
         with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
-            triangle, right = _damp(self._triangle, self._right, damping)
-            diagonal = np.abs(np.asarray(triangle.diagonal()))
+            R, right = _damp(self._R, self._Qtb, damping)
+            diagonal = np.abs(np.asarray(R.diagonal()))
             if not np.all(diagonal > 0):
                 return None
-            numpy = isinstance(triangle, np.ndarray)
-            solve = scipy.linalg.solve_triangular if numpy else jax.scipy.linalg.solve_triangular
-            weights = self._restore(solve(triangle, right) * self._scale)
+            is_numpy = isinstance(R, np.ndarray)
+            solve = scipy.linalg.solve_triangular if is_numpy else jax.scipy.linalg.solve_triangular
+            weights = self._reflect_back(solve(R, right) * self._scale)
         if not np.all(np.isfinite(np.asarray(weights))):
             return None
-        kept = diagonal[diagonal > 2 * damping]
-        spread = float(kept.max() / kept.min()) if len(kept) else 1.0
-        return Fit(weights, len(kept), spread, rcond, "qr", _left_out(self._keep))
+        undamped = diagonal[diagonal > 2 * damping]
+        spread = float(undamped.max() / undamped.min()) if len(undamped) else 1.0
+        notes = _note_dropped_columns(self._keep)
+        return Fit(weights, len(undamped), spread, rcond, "qr", notes)
 
-    def _restore(self, weights: Array) -> Array:
-        return weights if self._mirror is None else _turn_back(self._mirror, weights, self._first)
+    def _reflect_back(self, weights: Array) -> Array:
+        if self._reflector is None:
+            return weights
+        return _reflect_back(self._reflector, weights, self._first)
 
 
 def _qr(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
@@ -230,19 +262,17 @@ def _qr(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
     return _svd(A, b, rcond, ridge) if fit is None else fit
 
 
-_BLOCK = (
-    128  # columns per block of the triangular update: faster than 16, 32 and 64 at 1500 columns
-)
+# Columns per block of the triangular update: faster than 16, 32 and 64 at 1500 columns.
+_BLOCK = 128
 
 
-@_anywhere
-def _triangle(xp: Any, A: Array, b: Array) -> tuple[Array, Array]:
-    """R, square, and Qᵀb of A = QR, Q never formed."""
+@_for_numpy_and_jax
+def _factor(xp: Any, A: Array, b: Array) -> tuple[Array, Array]:
+    """R (square) and Qᵀb of A = QR; Q is not formed."""
     n = A.shape[1]
     if xp is np:
-        R = scipy.linalg.qr(
-            np.column_stack([A, b]), mode="r", overwrite_a=True, check_finite=False
-        )[0][:n]
+        Ab = np.column_stack([A, b])
+        R = scipy.linalg.qr(Ab, mode="r", overwrite_a=True, check_finite=False)[0][:n]
     else:
         R = xp.linalg.qr(xp.concatenate([A, b[:, None]], axis=1), mode="r")[:n]
     if len(R) < n:  # fewer rows than columns
@@ -250,9 +280,9 @@ def _triangle(xp: Any, A: Array, b: Array) -> tuple[Array, Array]:
     return R[:, :n], R[:, n]
 
 
-@_anywhere
+@_for_numpy_and_jax
 def _damp(xp: Any, R: Array, right: Array, damping: float) -> tuple[Array, Array]:
-    """The triangular factor of [R; damping I] and what becomes of the right-hand side."""
+    """Triangular factor of [R; damping I], and the right-hand side transformed accordingly."""
     n = len(right)
     if xp is np:
         below = np.diag(np.full(n, float(damping)))
@@ -268,8 +298,12 @@ def _damp(xp: Any, R: Array, right: Array, damping: float) -> tuple[Array, Array
     return factor[:n, :n], factor[:n, n]
 
 
-@_anywhere
-def _scale(xp: Any, A: Array) -> tuple[Array, Array, Array]:
+@_for_numpy_and_jax
+def _scale_columns(xp: Any, A: Array) -> tuple[Array, Array, Array]:
+    """Scale columns to unit norm. Returns the matrix, the factors, and the mask of columns in use.
+
+    Negligible columns become zero.
+    """
     largest = xp.max(xp.abs(A))
     unit = A / xp.where(largest > 0, largest, 1.0)
     norms = xp.linalg.norm(unit, axis=0)
@@ -279,13 +313,14 @@ def _scale(xp: Any, A: Array) -> tuple[Array, Array, Array]:
 
 
 def _pinv(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
-    """Moore-Penrose with a cut-off; a ridge damps what is kept."""
+    """Moore-Penrose inverse with a cut-off; a ridge damps the remaining directions."""
     cut = max(A.shape) * EPS if rcond is None else rcond
     weights, singular = _truncated(A, b, cut, ridge)
     s = np.asarray(singular)
     if not np.all(np.isfinite(s)):
         raise NumericalError(
-            'the singular value decomposition did not converge; try solver="cholesky" with a small ridge.'
+            "the singular value decomposition did not converge; "
+            'try solver="cholesky" with a small ridge.'
         )
     rank = int(np.sum(s > cut * s[0]))
     return Fit(weights, rank, float(s[0] / s[rank - 1]) if rank else 1.0, cut, "pinv", [])
@@ -293,6 +328,7 @@ def _pinv(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
 
 @jax.jit
 def _truncated(A: Array, b: Array, cut: float, ridge: float) -> tuple[Array, Array]:
+    """Weights by the singular values above `cut` times the largest; all singular values."""
     if A.shape[0] > A.shape[1]:  # the singular values of A are those of its small triangular factor
         Q, R = jnp.linalg.qr(A)
         A, b = R, Q.T @ b
@@ -303,30 +339,41 @@ def _truncated(A: Array, b: Array, cut: float, ridge: float) -> tuple[Array, Arr
 
 
 def _cholesky(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
-    """Rank is the effective one, Σ σ²/(σ² + λ) to the nearest whole number; the cut-off is √λ, where a direction is half damped."""
+    """Normal equations (AᵀA + λI) w = Aᵀb by Cholesky; by QR if that fails.
+
+    The reported rank is the effective one, Σ σ²/(σ² + λ), rounded; the reported cut-off is √λ,
+    where a direction is damped by half.
+    """
     weights, *numbers, finite = _normal_equations(A, b, ridge)
     if bool(finite):
         largest, smallest, freedom = map(float, numbers)
-        cut = (
-            np.sqrt(max(ridge / largest, EPS)) if largest > 0 else 0.0
-        )  # squared, σ below √eps of the largest is rounding
+        # In the squared matrix, σ below √eps times the largest is rounding.
+        cut = np.sqrt(max(ridge / largest, EPS)) if largest > 0 else 0.0
         spread = np.sqrt(largest / smallest) if smallest > 0 else np.inf
         fit = Fit(weights, round(freedom), float(spread), float(cut), "cholesky", [])
         if ridge == 0 and spread > 1e6:
             fit.notes.append(
-                f'the normal equations square a condition of {spread:.1e}: digits are lost; take a ridge, or solver="svd"'
+                f"the normal equations square a condition of {spread:.1e}: digits are lost; "
+                'take a ridge, or solver="svd"'
             )
         return fit
-    # The normal equations square the condition number; an orthogonal factorisation of [A; √λ I] does not.
+    # The normal equations square the condition number; a QR factorisation of [A; √λ I] does not.
     tall = jnp.concatenate([A, np.sqrt(ridge) * jnp.eye(A.shape[1])]) if ridge > 0 else A
     fit = _pinv(tall, jnp.concatenate([b, jnp.zeros(len(tall) - len(b))]), None, 0.0)
-    note = "Cholesky failed: the normal equations are not positive definite in float64; solved by QR of the rows instead"
+    note = (
+        "Cholesky failed: the normal equations are not positive definite in float64; "
+        "solved by QR of the rows instead"
+    )
     return fit._replace(solver="qr", notes=[note])
 
 
 @jax.jit
 def _normal_equations(A: Array, b: Array, ridge: float) -> tuple[Array, ...]:
-    """Weights; largest and smallest eigenvalue and degrees of freedom of the regularised normal matrix; whether Cholesky held."""
+    """Solve the normal equations by Cholesky.
+
+    Returns the weights; the largest and the smallest eigenvalue of the matrix; the effective number
+    of degrees of freedom; and whether the Cholesky factor is finite.
+    """
     wide = A.shape[0] < A.shape[1]  # (AᵀA + λI)⁻¹Aᵀ = Aᵀ(AAᵀ + λI)⁻¹: factor the smaller one
     size = min(A.shape)
     gram = (A @ A.T if wide else A.T @ A) + ridge * jnp.eye(size)
@@ -336,7 +383,8 @@ def _normal_equations(A: Array, b: Array, ridge: float) -> tuple[Array, ...]:
         return jax.scipy.linalg.cho_solve((factor, True), v)
 
     weights = A.T @ inverse(b) if wide else inverse(A.T @ b)
-    largest, smallest = _power(lambda v: gram @ v, size), 1 / _power(inverse, size)
+    largest = _largest_eigenvalue(lambda v: gram @ v, size)
+    smallest = 1 / _largest_eigenvalue(inverse, size)
     # tr G(G + λI)⁻¹ = size - λ |L⁻¹|².
     freedom = size - ridge * jnp.sum(
         jax.scipy.linalg.solve_triangular(factor, jnp.eye(size), lower=True) ** 2
@@ -344,8 +392,11 @@ def _normal_equations(A: Array, b: Array, ridge: float) -> tuple[Array, ...]:
     return weights, largest, smallest, freedom, jnp.all(jnp.isfinite(factor))
 
 
-def _power(apply: Callable[[Array], Array], size: int, steps: int = 24) -> Array:
-    """Largest eigenvalue of a symmetric positive map by power iteration: an estimate from below, good to a few per cent."""
+def _largest_eigenvalue(apply: Callable[[Array], Array], size: int, steps: int = 24) -> Array:
+    """Largest eigenvalue of a symmetric positive map by power iteration.
+
+    An estimate from below, good to a few per cent.
+    """
     start = jnp.asarray(np.random.default_rng(0).standard_normal(size))
     v = jax.lax.fori_loop(0, steps, lambda _, v: apply(v / jnp.linalg.norm(v)), start)
     return jnp.linalg.norm(v)

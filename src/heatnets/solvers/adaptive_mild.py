@@ -1,15 +1,16 @@
-"""Growth for data that are not C²: the network is fitted to Monte Carlo samples of the solution, not to the equation.
+"""Adaptive solver for data that are not C²: the network is fitted to mild rows.
 
-The mild formulation needs no derivatives, so that kinks and jumps do no harm; but its rows are noisy, and an unregularised fit chases the
-noise. The weights are therefore held near 1/M, where the network is the plain Monte Carlo average over its own draws, as firmly as
-cross-validation asks, and the initial condition is kept.
-
-A control variate (the martingale -∫∇ũ·dW of the current fit) is not used: four steps divide the variance of a sample by 15 to 20, sixteen by
-50 to 80, but each step costs a gradient of the whole network, and with 96 features a sample then costs 50 or 200 plain ones
-(benchmarks/control_variate.py). At equal time plain samples are better by a factor of 3 to 5, and more so for larger networks.
-
-Where the source depends on u, its samples take u from the fit before: the paper's fixed-point iteration, a step or two of it in each round.
+Mild rows (Monte Carlo samples of the mild solution) need no derivatives, so kinks and jumps do no
+harm, but they are noisy. The weights are therefore pulled towards 1/M, where the network is the
+Monte Carlo average over its own draws; cross-validation sets the strength, and the initial
+condition stays exact. A source that depends on u takes u from the fit before (Picard).
 """
+
+# A control variate (the martingale -∫∇ũ·dW of the current fit) is not used: four steps divide the
+# variance of a sample by 15 to 20, sixteen by 50 to 80, but each step costs a gradient of the whole
+# network, and with 96 features a sample then costs 50 or 200 plain ones
+# (benchmarks/control_variate.py). At equal time plain samples are better by a factor of 3 to 5, and
+# more so for larger networks.
 
 from __future__ import annotations
 
@@ -40,199 +41,207 @@ from heatnets.pde.function import Function
 from heatnets.pde.nonlinearity import SemilinearSource
 from heatnets.pde.regions import Region
 from heatnets.solution import Solution
-from heatnets.solvers.adaptive import StopReason, kinds, network, no_rounds, no_time
+from heatnets.solvers.adaptive import (
+    StopReason,
+    kinds,
+    network,
+    round_limit_message,
+    time_limit_message,
+)
 from heatnets.solvers.checkpoint import Checkpoint
 from heatnets.solvers.options import AdaptiveOptions
 from heatnets.solvers.state import Round
 from heatnets.solvers.validation import CONTRADICTION
 
-_FEATURES, _ROWS = 32, 2048  # of each design and kind; training points
-_PAIRS = (16, 512)  # antithetic pairs of samples at each training point, at least and at most
-_COORDINATES = 2**29  # of the noise of the first round's samples: beyond, a point gets fewer pairs
-_FORCED, _TURNS = (
-    16,
-    2,
-)  # the same for a source that depends on u, at a fit; fixed-point steps in a round
-_JUDGES, _BATCHES = (
-    128,
-    4,
-)  # points at which errors are estimated; batches of pairs, in each of two independent halves
+_FEATURES, _ROWS = 32, 2048  # first round: features of each design and kind; training points
+_PAIRS = (16, 512)  # antithetic pairs of samples per training point, at least and at most
+# Most normal random numbers in the samples of the first round: beyond, a point gets fewer pairs.
+_COORDINATES = 2**29
+_SOURCE_PAIRS = 16  # pairs per point for the part of a source that depends on u
+_PICARD_STEPS = 2  # fixed-point steps per round, for a source that depends on u
+_JUDGES = 128  # validation points at which errors are estimated
+_BATCHES = 4  # batches of pairs at a validation point, in each of two independent halves
 
 
 def grow(
-    problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext, notes: WarningLog
+    problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext, log: WarningLog
 ) -> Solution:
-    """Rounds of growth, each with twice the rows, and twice the features while there is time for that, until the budget is spent."""
+    """Adaptive solve by mild rows.
+
+    Each round has twice the rows of the one before, and twice the features if there is time for
+    that, until the tolerance is met or the budget is spent.
+    """
     started, clock = time.perf_counter(), PhaseTimer()
     if settings.time_degree is not None or settings.rcond is not None:
-        notes.warn("`time_degree` and `rcond` play no part in training on mild rows", 5)
+        log.warn("`time_degree` and `rcond` play no part in training on mild rows", 5)
     ctx.require(8 * (4 * _ROWS * 6 * _FEATURES + 4 * _ROWS * problem.dim), "the first round", "")
-    forces = None
+    source_sampler = None
     if problem.nonlinear is not None:
-        problem = replace(
-            problem, reaction_flow=None
-        )  # so that the weights 1/M make a first guess of the solution
-        forces = _Forces(problem, settings, ctx)
+        # Without reaction flow the weights 1/M give a first guess of the solution.
+        problem = replace(problem, reaction_flow=None)
+        source_sampler = _SourceSampler(problem, settings, ctx)
     data = values_only(problem)
-    asked = _points(problem, problem.region, _JUDGES, settings.seed, "mild judges")
-    factor = np.broadcast_to(problem.value_scale(asked[0]), (_JUDGES,))  # from v to u
-    halves = np.zeros(
-        (2, _JUDGES)
-    )  # two independent estimates of u there, from more samples in each round
+    judges = _make_points(problem, problem.region, _JUDGES, settings.seed, "mild judges")
+    # From values of the canonical problem to values of u.
+    factor = np.broadcast_to(problem.value_scale(judges[0]), (_JUDGES,))
+    # Two independent estimates of u at the validation points; every round adds samples to them.
+    halves = np.zeros((2, _JUDGES))
     history: list[Round] = []
     best: _Best | None = None
-    size, rows, samples = _FEATURES, _ROWS, _Rows(problem, settings, ctx)
+    size, rows, samples = _FEATURES, _ROWS, _MildRows(problem, settings, ctx)
     checkpoint = Checkpoint(settings, problem, "mild rows")
-    kept = checkpoint.find()
-    if kept is not None:
-        state, arrays = kept
+    stored = checkpoint.find()
+    if stored is not None:
+        state, arrays = stored
         history.extend(map(Round.of, state["history"]))
-        size, rows, best, halves = (
-            state["size"],
-            state["rows"],
-            _Best.of(state["best"], arrays["best"]),
-            arrays["halves"],
-        )
+        size, rows, halves = state["size"], state["rows"], arrays["halves"]
+        best = _Best.of(state["best"], arrays["best"])
         samples.restore(state["samples"], arrays["values"])
-        if forces is not None:
-            forces.take(data, _features(problem, settings, state["taken"])[0], arrays["weights"])
+        if source_sampler is not None:
+            blocks = _draw_features(problem, settings, state["taken"])[0]
+            source_sampler.set_fit(data, blocks, arrays["weights"])
         clock.add(state["clock"])
-        notes.restore(state["warnings"])
+        log.restore(state["warnings"])
         started = min(started, time.perf_counter() - history[-1].seconds)
         ctx.progress(f"goes on after {history[-1]}", 1, 1)
     while True:
-        before, label, growth, new = (
-            dict(clock.seconds),
-            f"round {len(history)}",
-            2 ** len(history),
-            rows - samples.count,
-        )
+        before, label, growth = dict(clock.seconds), f"round {len(history)}", 2 ** len(history)
+        new_rows = rows - samples.count
         with clock.phase("samples"):
             samples.extend(rows, label)
         with clock.phase("assembly"):
-            blocks, prior, start = _features(problem, settings, size)
-            A = _values(data, blocks, samples.points, ctx, label)
-        wanted = samples.values
-        for turn in range(1 if forces is None else _TURNS):
-            if forces is not None:
+            blocks, prior, start = _draw_features(problem, settings, size)
+            A = _evaluate_features(data, blocks, samples.points, ctx, label)
+        b = samples.values
+        for turn in range(1 if source_sampler is None else _PICARD_STEPS):
+            if source_sampler is not None:
                 with clock.phase("samples"):
-                    wanted = samples.values + forces.at(samples.points, f"{label}, turn {turn}")
+                    stream = f"{label}, turn {turn}"
+                    b = samples.values + source_sampler.sample(samples.points, stream)[0]
             with clock.phase("solve"):
-                weights, ridge, freedom = least_squares.near(
-                    A, wanted, prior, start if np.any(start) else None
-                )
-            if forces is not None:
-                forces.take(data, blocks, weights)
+                condition = start if np.any(start) else None
+                weights, ridge, freedom = least_squares.near(A, b, prior, condition)
+            if source_sampler is not None:
+                source_sampler.set_fit(data, blocks, weights)
         with clock.phase("check"):
-            # As many samples again as before (in the first round, some): the average is over all of them.
+            # As many samples again as before (in the first round, a first set): the estimates are
+            # averages over all of them.
+            linear_part = _without_nonlinear_source(problem)
+            streams_of_halves = [f"{label}, half {h}" for h in (0, 1)]
             drawn = [
-                _samples(
-                    _unforced(problem),
-                    asked,
-                    _BATCHES * growth,
-                    settings.seed,
-                    ctx,
-                    f"{label}, half {h}",
-                )
-                for h in (0, 1)
+                _sample_mild(linear_part, judges, _BATCHES * growth, settings.seed, ctx, stream)
+                for stream in streams_of_halves
             ]
-            fresh, bias = (
-                [factor * d[0] for d in drawn],
-                factor * np.mean([d[2] for d in drawn], axis=0),
-            )
-            share = growth / (2 * growth - 1)
-            halves = (1 - share) * halves + share * np.stack(fresh)
-            judged_by = halves
-            if forces is not None:
-                more = [
-                    forces.sampled(asked, f"{label}, half {h}", _BATCHES * growth) for h in (0, 1)
+            new_halves = [factor * values for values, _, _ in drawn]
+            bias = factor * np.mean([biases for _, _, biases in drawn], axis=0)
+            share = growth / (2 * growth - 1)  # share of the new samples among all
+            halves = (1 - share) * halves + share * np.stack(new_halves)
+            estimates = halves
+            if source_sampler is not None:
+                drawn = [
+                    source_sampler.sample(judges, stream, _BATCHES * growth)
+                    for stream in streams_of_halves
                 ]
-                judged_by = halves + factor * np.stack([m[0] for m in more])
-                bias = bias + factor * np.mean([m[2] for m in more], axis=0)
-            scale = statistics.rms(judged_by.mean(axis=0)) or 1.0
-            value = factor * (_values(data, blocks, asked, ctx, label) @ weights)
-            error = (
-                float(
-                    np.hypot(
-                        statistics.mean_square((judged_by - value).T).root, statistics.rms(bias)
-                    )
-                )
-                / scale
-            )
-            grown = (
-                1.0 if forces is None else forces.grown(asked)
-            )  # what is judged is the defect of the fixed-point equation
-            error = grown * error
-            bound = statistics.relative_l2_interval((judged_by - value).T, value, bias, 0.98)
-            met = (
-                None
-                if settings.tol is None
-                else not bound.reasons and grown * bound.high <= settings.tol
-            )
-        counts = tuple(len(b.start) for b in blocks)
+                estimates = halves + factor * np.stack([values for values, _, _ in drawn])
+                bias = bias + factor * np.mean([biases for _, _, biases in drawn], axis=0)
+            scale = statistics.rms(estimates.mean(axis=0)) or 1.0
+            value = factor * (_evaluate_features(data, blocks, judges, ctx, label) @ weights)
+            corrections = (estimates - value).T
+            root = statistics.mean_square(corrections).root
+            error = float(np.hypot(root, statistics.rms(bias))) / scale
+            # With a source that depends on u, the samples estimate the defect of the fixed-point
+            # equation. The error may be larger by this factor.
+            defect_factor = 1.0 if source_sampler is None else source_sampler.error_growth(judges)
+            error = defect_factor * error
+            interval = statistics.relative_l2_interval(corrections, value, bias, 0.98)
+            met = None
+            if settings.tol is not None:
+                met = not interval.reasons and defect_factor * interval.high <= settings.tol
+        counts = tuple(len(block.start) for block in blocks)
         elapsed = time.perf_counter() - started
         features = (
             counts[0] if 0 in kinds(problem) else 0,
             counts[-1] if 1 in kinds(problem) else 0,
         )
-        history.append(
-            Round(features, rows, 0, " + ".join(d.name for d in settings.designs), error, elapsed)
-        )
+        names = " + ".join(design.name for design in settings.designs)
+        history.append(Round(features, rows, 0, names, error, elapsed))
         ctx.progress(f"{label}: {history[-1]}", 1, 1)
-        misfit = statistics.rms(A @ weights - wanted)
+        misfit = statistics.rms(A @ weights - b)
         facts = {
-            "features": features, "rows": (rows, 0), "rank": round(freedom), "ridge": ridge,
-            "residual_train": misfit / scale, "mild_noise": samples.noise / scale,
-        }  # fmt: skip
-        # The judges' noise hides small gains: larger rounds are taken unless they are clearly worse.
+            "features": features,
+            "rows": (rows, 0),
+            "rank": round(freedom),
+            "ridge": ridge,
+            "residual_train": misfit / scale,
+            "mild_noise": samples.noise / scale,
+        }
+        # Small gains are hidden by the noise of the estimates: a larger round replaces the best
+        # one unless it is clearly worse.
         if best is None or error < 1.2 * best.error or met:
             best = _Best(error, size, weights, met, facts)
         if met:
-            why = "the tolerance is met"
+            reason = "the tolerance is met"
             break
         spent = {
             phase: seconds - before.get(phase, 0.0) for phase, seconds in clock.seconds.items()
         }
-        if why := no_rounds(settings, len(history)):
+        if reason := round_limit_message(settings, len(history)):
             break
-        for wider in (
-            2,
-            1,
-        ):  # twice the features and rows, or twice the rows where there is no time for more
+        # Twice the features and rows; if there is no time for that, twice the rows.
+        for feature_factor in (2, 1):
             needed = (
-                spent["samples"] / new * rows
-                + 2 * wider * spent["assembly"]
-                + 2 * wider**2 * spent["solve"]
+                spent["samples"] / new_rows * rows
+                + 2 * feature_factor * spent["assembly"]
+                + 2 * feature_factor**2 * spent["solve"]
                 + 2 * spent["check"]
             )
-            why = no_time(needed, elapsed, settings.seconds)
-            if not why and 8 * A.nbytes * 2 * wider > ctx.memory:
-                why = "the next round would not fit into `memory`"
-            if not why:
+            reason = time_limit_message(needed, elapsed, settings.seconds)
+            if not reason and 8 * A.nbytes * 2 * feature_factor > ctx.memory:
+                reason = "the next round would not fit into `memory`"
+            if not reason:
                 break
-        if why:
+        if reason:
             break
-        taken, size, rows = size, wider * size, 2 * rows
-        words = {
-            "history": history, "size": size, "rows": rows, "taken": taken, "best": best.words, "samples": samples.words, "clock": clock.seconds, "warnings": notes.messages,
-        }  # fmt: skip
+        last_size, size, rows = size, feature_factor * size, 2 * rows
+        state = {
+            "history": history,
+            "size": size,
+            "rows": rows,
+            "taken": last_size,
+            "best": best.words,
+            "samples": samples.words,
+            "clock": clock.seconds,
+            "warnings": log.messages,
+        }
         checkpoint.keep(
-            words,
+            state,
             {"best": best.weights, "weights": weights, "halves": halves, "values": samples.values},
         )
     error, size, weights, met, facts = best
-    blocks = _features(problem, settings, size)[0]
-    ending = StopReason(why, met, (), {})
+    blocks = _draw_features(problem, settings, size)[0]
+    ending = StopReason(reason, met, (), {})
     if problem.nonlinear is None:
         with clock.phase("check"):
-            error, ending = _last_word(problem, data, blocks, best, settings, ctx, ending)
-    return network(problem, settings, ctx, notes, clock, history, error, data, blocks, weights, ending, {
-        **facts, "collocation": "uniform", "time_degree": 0, "enforce": "mild", "solver": "near", "rcond": None, "condition": None,
-        "residual_held_out": None, "laplacian": {}, "laplacian_skipped": {}, "iterations": (),
-    })  # fmt: skip
+            error, ending = _final_check(problem, data, blocks, best, settings, ctx, ending)
+    facts = {
+        **facts,
+        "collocation": "uniform",
+        "time_degree": 0,
+        "enforce": "mild",
+        "solver": "near",
+        "rcond": None,
+        "condition": None,
+        "residual_held_out": None,
+        "laplacian": {},
+        "laplacian_skipped": {},
+        "iterations": (),
+    }
+    return network(
+        problem, settings, ctx, log, clock, history, error, data, blocks, weights, ending, facts
+    )
 
 
-def _last_word(
+def _final_check(
     problem: CanonicalProblem,
     data: Equation,
     blocks: list[Feature],
@@ -241,7 +250,11 @@ def _last_word(
     ctx: ExecutionContext,
     ending: StopReason,
 ) -> tuple[float, StopReason]:
-    """Values at points of their own: they may contradict the estimate, and where few samples carry them nothing is known."""
+    """Compare the best fit with Monte Carlo values at new points (the test set).
+
+    Returns the estimated error and the updated `ending`. The values may contradict the estimate;
+    if a few samples dominate them, nothing is known and the error is infinite.
+    """
     reference = ReferenceValues.over_region(
         problem,
         data,
@@ -251,17 +264,17 @@ def _last_word(
         entries=best.facts["rows"][0] * len(best.weights),
         points=_JUDGES,
     )
-    value = reference.factor * (
-        _values(data, blocks, reference.points, ctx, "final check") @ best.weights
-    )
-    known, certain = (reference.compare(value, level) for level in (0.98, 0.998))
-    check = {**reference.facts(known), "reasons": known.reasons}
-    if known.reasons:
-        return np.inf, ending._replace(met=ending.met and False, unknown=known.reasons, check=check)
-    if certain.low > CONTRADICTION * best.error:
-        return known.value, ending._replace(
-            met=ending.met and known.high <= (settings.tol or 0.0), check=check
-        )
+    features = _evaluate_features(data, blocks, reference.points, ctx, "final check")
+    value = reference.factor * (features @ best.weights)
+    difference, difference_998 = (reference.compare(value, level) for level in (0.98, 0.998))
+    check = {**reference.facts(difference), "reasons": difference.reasons}
+    met = ending.met
+    if difference.reasons:
+        met = met and False  # stays None without a tolerance
+        return np.inf, ending._replace(met=met, unknown=difference.reasons, check=check)
+    if difference_998.low > CONTRADICTION * best.error:
+        met = met and difference.high <= (settings.tol or 0.0)
+        return difference.value, ending._replace(met=met, check=check)
     return best.error, ending._replace(check=check)
 
 
@@ -271,28 +284,23 @@ class _Best(NamedTuple):
     error: float
     size: int  # features of each design and kind
     weights: np.ndarray
-    met: bool | None
-    facts: dict[str, Any]
+    met: bool | None  # whether the tolerance is met; None without a tolerance
+    facts: dict[str, Any]  # for `stats`
 
     @property
     def words(self) -> list[Any]:
-        """All but the weights, to be kept."""
+        """All fields except the weights, for a checkpoint."""
         return [self.error, self.size, self.met, self.facts]
 
     @classmethod
     def of(cls, words: list[Any], weights: np.ndarray) -> _Best:
-        """One that was kept."""
+        """Restore a fit stored in a checkpoint."""
         error, size, met, facts = words
-        return cls(
-            error,
-            size,
-            weights,
-            met,
-            {**facts, "features": tuple(facts["features"]), "rows": tuple(facts["rows"])},
-        )
+        facts = {**facts, "features": tuple(facts["features"]), "rows": tuple(facts["rows"])}
+        return cls(error, size, weights, met, facts)
 
 
-class _AtFit(eqx.Module):
+class _SourceAtFit(eqx.Module):
     """(s, y) ↦ f(s, y, ũ, ∇ũ)."""
 
     nonlinear: SemilinearSource
@@ -302,54 +310,56 @@ class _AtFit(eqx.Module):
         return self.nonlinear(s, y, *self.fit.both(s, y, self.nonlinear.slopes))
 
 
-def _rate(source: Any, s: Array, y: Array) -> Array:
+def _reaction_rate(source: Any, s: Array, y: Array) -> Array:
     """f_u at the fit."""
-    at: _AtFit = source.function
-    return at.nonlinear.tangent(s, y, *at.fit.both(s, y, at.nonlinear.slopes)).d_u
+    function: _SourceAtFit = source.function
+    nonlinear = function.nonlinear
+    return nonlinear.tangent(s, y, *function.fit.both(s, y, nonlinear.slopes)).d_u
 
 
-class _Forces:
-    """What a source that depends on u adds to samples of the solution, with u from the fit before; from a guess at first."""
+class _SourceSampler:
+    """Samples of the part of the mild solution that comes from a source that depends on u.
+
+    The source is evaluated at the last fit; at first, at a guess of u.
+    """
 
     def __init__(
         self, problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext
     ) -> None:
         self._problem, self._settings, self._ctx = problem, settings, ctx
-        self._alone = replace(problem, initial=Function(lambda x: jnp.zeros(())), nonlinear=None)
+        # The problem with zero initial condition and with the source frozen at the fit.
+        zero = Function(lambda x: jnp.zeros(()))
+        self._frozen = replace(problem, initial=zero, nonlinear=None)
 
-    def take(self, data: Equation, blocks: list[Feature], weights: np.ndarray) -> None:
-        """From now on u is this fit."""
-        parts = np.split(weights, np.cumsum([len(b.start) for b in blocks])[:-1])
+    def set_fit(self, data: Equation, blocks: list[Feature], weights: np.ndarray) -> None:
+        """Evaluate the source at this fit from now on."""
+        parts = np.split(weights, np.cumsum([len(block.start) for block in blocks])[:-1])
         fit = linearization.Fit(
-            data, [(b, jnp.asarray(w)[:, None]) for b, w in zip(blocks, parts, strict=True)]
+            data, [(block, jnp.asarray(w)[:, None]) for block, w in zip(blocks, parts, strict=True)]
         )
         assert self._problem.nonlinear is not None
-        self._alone = replace(self._alone, source=Function(_AtFit(self._problem.nonlinear, fit)))
+        source = Function(_SourceAtFit(self._problem.nonlinear, fit))
+        self._frozen = replace(self._frozen, source=source)
 
-    def sampled(
+    def sample(
         self, points: Points, stream: str, batches: int = 1
     ) -> tuple[np.ndarray, float, np.ndarray]:
-        return _samples(
-            self._alone,
-            points,
-            batches,
-            self._settings.seed,
-            self._ctx,
-            f"forces {stream}",
-            _FORCED,
-        )
+        """Samples at the points, as returned by `_sample_mild`."""
+        stream, seed = f"forces {stream}", self._settings.seed
+        return _sample_mild(self._frozen, points, batches, seed, self._ctx, stream, _SOURCE_PAIRS)
 
-    def at(self, points: Points, stream: str) -> np.ndarray:
-        return self.sampled(points, stream)[0]
+    def error_growth(self, points: Points) -> float:
+        """Factor by which the error may exceed the defect of the fixed-point equation.
 
-    def grown(self, points: Points) -> float:
-        """By how much an error may be larger than the defect of the fixed-point equation: exp(∫ f_u), f_u as large as at all but one point in twenty."""
-        rate = evaluate(_rate, self._alone.source, points, 32 * self._problem.dim, self._ctx)
+        exp(∫ f_u), with the 95 % quantile of f_u over the points.
+        """
+        source, dim = self._frozen.source, self._problem.dim
+        rate = evaluate(_reaction_rate, source, points, 32 * dim, self._ctx)
         return float(np.exp(self._problem.horizon * max(float(np.quantile(rate, 0.95)), 0.0)))
 
 
-class _Rows:
-    """Points to train on and samples of the solution there: a list that grows, none of it drawn twice."""
+class _MildRows:
+    """Training points and samples of the mild solution there; a list that can be extended."""
 
     def __init__(
         self, problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext
@@ -357,59 +367,51 @@ class _Rows:
         self._problem, self._settings, self._ctx = problem, settings, ctx
         self.points: Points = (np.zeros(0), np.zeros((0, problem.dim)))
         self.values, self._variance = np.zeros(0), 0.0
-        self._taken: list[
-            tuple[int, str]
-        ] = []  # how many rows there were after each extension, and its label
+        # After each extension: number of rows, and its label (the name of its random stream).
+        self._extensions: list[tuple[int, str]] = []
 
     @property
     def count(self) -> int:
+        """Number of rows."""
         return len(self.values)
 
     @property
     def noise(self) -> float:
-        """The root mean square standard error of the samples."""
+        """Root mean square of the standard errors of the samples."""
         return float(np.sqrt(self._variance))
 
     @property
     def words(self) -> dict[str, Any]:
-        """All but the values, to be kept."""
-        return {"taken": self._taken, "variance": self._variance}
+        """All fields except the values, for a checkpoint."""
+        return {"taken": self._extensions, "variance": self._variance}
 
     def restore(self, words: dict[str, Any], values: np.ndarray) -> None:
-        """The samples that an earlier run kept, and their points again."""
+        """Restore the samples of a checkpoint; their points are drawn again."""
         for rows, label in words["taken"]:
-            self._place(rows, label)
+            self._add_points(rows, label)
         self.values, self._variance = values, words["variance"]
 
-    def _place(self, rows: int, label: str) -> Points:
-        """Points up to as many rows; those that are new."""
-        have = len(self.points[0])
-        more = _points(
-            self._problem,
-            self._settings.train_region,
-            rows - have,
-            self._settings.seed,
-            f"mild rows {label}",
-            True,
-        )
-        self.points = (
-            np.concatenate([self.points[0], more[0]]),
-            np.concatenate([self.points[1], more[1]]),
-        )
-        self._taken.append((rows, label))
-        return more
+    def _add_points(self, rows: int, label: str) -> Points:
+        """Draw points until there are `rows` in all; returns the new ones."""
+        count, region = rows - len(self.points[0]), self._settings.train_region
+        stream = f"mild rows {label}"
+        t, x = _make_points(self._problem, region, count, self._settings.seed, stream, True)
+        self.points = (np.concatenate([self.points[0], t]), np.concatenate([self.points[1], x]))
+        self._extensions.append((rows, label))
+        return t, x
 
     def extend(self, rows: int, label: str) -> None:
-        """As many rows in all."""
-        have, more = self.count, self._place(rows, label)
-        values, noise, _ = _samples(
-            _unforced(self._problem), more, 1, self._settings.seed, self._ctx, label
+        """Add points and samples until there are `rows` in all."""
+        old_rows, new_points = self.count, self._add_points(rows, label)
+        linear_part = _without_nonlinear_source(self._problem)
+        values, noise, _ = _sample_mild(
+            linear_part, new_points, 1, self._settings.seed, self._ctx, label
         )
         self.values = np.concatenate([self.values, values])
-        self._variance = (have * self._variance + (rows - have) * noise**2) / rows
+        self._variance = (old_rows * self._variance + (rows - old_rows) * noise**2) / rows
 
 
-def _samples(
+def _sample_mild(
     problem: CanonicalProblem,
     points: Points,
     batches: int,
@@ -418,33 +420,37 @@ def _samples(
     stream: str,
     pairs: int | None = None,
 ) -> tuple[np.ndarray, float, np.ndarray]:
-    """Means of `batches` times `pairs` antithetic pairs at each point, their root mean square standard error, and what steps may have done.
+    """Monte Carlo means of the mild solution, over `batches` times `pairs` antithetic pairs.
 
-    Always in calls of one shape, so that a growing number of points and samples compiles once.
+    Returns the means, (points,), the root mean square of their standard errors, and their bias by
+    time steps, (points,). All calls have the same shape, so that a growing number of points and
+    samples compiles once.
     """
     width = 2 * int(np.prod(problem.paths.normals(problem.dim)))
     pairs = pairs or int(np.clip(_COORDINATES // (_ROWS * width), *_PAIRS))
     parts = []
     for start in range(0, len(points[0]), _ROWS):
-        here = (points[0][start : start + _ROWS], points[1][start : start + _ROWS])
+        t, x = points[0][start : start + _ROWS], points[1][start : start + _ROWS]
         names = [f" {stream}, {start}, batch {batch}" for batch in range(batches)]
-        found = [
-            montecarlo.mild_samples(problem, *here, pairs, seed, ctx, name, paired=True)
+        estimates = [
+            montecarlo.mild_samples(problem, t, x, pairs, seed, ctx, name, paired=True)
             for name in names
         ]
-        means = [
-            np.mean([getattr(e, name) for e in found], axis=0)
-            for name in ("value", "truncation_bias")
-        ]
-        parts.append((*means, np.mean([e.standard_error**2 for e in found], axis=0) / batches))
-    values, biases, variances = (np.concatenate(p) for p in zip(*parts, strict=True))
+        parts.append(
+            (
+                np.mean([estimate.value for estimate in estimates], axis=0),
+                np.mean([estimate.truncation_bias for estimate in estimates], axis=0),
+                np.mean([estimate.standard_error**2 for estimate in estimates], axis=0) / batches,
+            )
+        )
+    values, biases, variances = (np.concatenate(part) for part in zip(*parts, strict=True))
     return values, float(np.sqrt(np.mean(variances))), biases
 
 
-def _values(
+def _evaluate_features(
     data: Equation, blocks: list[Feature], points: Points, ctx: ExecutionContext, phase: str
 ) -> np.ndarray:
-    """φ_j(t_k, x_k), in calls of one shape."""
+    """φ_j(t_k, x_k), (points, features); all calls have the same shape."""
     pieces = [
         jax.tree.map(lambda a, i=i: a[i : i + _FEATURES], block)
         for block in blocks
@@ -453,44 +459,46 @@ def _values(
     return np.asarray(value_rows(data, pieces, points, ctx, phase, strip=_JUDGES))
 
 
-def _unforced(problem: CanonicalProblem) -> CanonicalProblem:
-    """Without a source that depends on u, which has samples of its own."""
+def _without_nonlinear_source(problem: CanonicalProblem) -> CanonicalProblem:
+    """The problem without a source that depends on u, which is sampled separately."""
     return problem if problem.nonlinear is None else replace(problem, source=None, nonlinear=None)
 
 
-def _points(
+def _make_points(
     problem: CanonicalProblem,
     region: Region,
     count: int,
     seed: int,
     stream: str,
-    trained: bool = False,
+    for_training: bool = False,
 ) -> Points:
-    """Points of (0, T] x region; of t = T for a `Point`, as the region says nothing of other times. To train for a source that depends on u, also on paths from there."""
-    if trained and problem.nonlinear is not None:
-        return PLACEMENTS["paths"](
-            region,
-            problem.horizon,
-            count,
-            problem.dim,
-            streams.generator(seed, stream),
-            problem.paths,
-            True,
-        )
-    return judged(region, problem.horizon, count, problem.dim, streams.generator(seed, stream))
+    """Random points of (0, T] x region, at t = T for a `Point`: it says nothing of other times.
+
+    Training points for a source that depends on u lie also on paths from the region.
+    """
+    rng = streams.generator(seed, stream)
+    horizon, dim = problem.horizon, problem.dim
+    if for_training and problem.nonlinear is not None:
+        return PLACEMENTS["paths"](region, horizon, count, dim, rng, problem.paths, True)
+    return judged(region, horizon, count, dim, rng)
 
 
-def _features(
+def _draw_features(
     problem: CanonicalProblem, settings: AdaptiveOptions, size: int
 ) -> tuple[list[Feature], np.ndarray, np.ndarray]:
-    """One block per kind; the weights that make it a Monte Carlo average over the first design; φ_j(0, ·) / u0."""
+    """Draw `size` features of each design and kind.
+
+    Returns one block per kind; the prior weights, 1/M for the first design and 0 for the others,
+    for which the network is a Monte Carlo average; and the ratios φ_j(0, ·) / u0.
+    """
     blocks, prior = [], []
     for kind in kinds(problem):
         counts = (size, 0) if kind == 0 else (0, size)
         drawn = [
-            settings.family.draw(problem, counts, d, settings.seed, settings.antithetic)[kind]
-            for d in settings.designs
+            settings.family.draw(problem, counts, design, settings.seed, settings.antithetic)[kind]
+            for design in settings.designs
         ]
         blocks.append(jax.tree.map(lambda *parts: jnp.concatenate(parts), *drawn))
         prior.append(np.repeat([1.0 / size, 0.0], [size, size * (len(drawn) - 1)]))
-    return blocks, np.concatenate(prior), np.concatenate([np.asarray(b.start) for b in blocks])
+    starts = [np.asarray(block.start) for block in blocks]
+    return blocks, np.concatenate(prior), np.concatenate(starts)

@@ -1,4 +1,7 @@
-"""Growths that can be gone on with: after each round what was decided and found, in one file; entries are computed again, bit by bit the same."""
+"""Checkpoint file of an adaptive solve: written after each round, read to continue the solve.
+
+Matrix entries are not stored. They are recomputed, and are the same to the last bit.
+"""
 
 from __future__ import annotations
 
@@ -16,73 +19,85 @@ from heatnets.solvers.options import AdaptiveOptions
 
 
 class Checkpoint:
-    """The file of one growth; without a path it keeps nothing."""
+    """Checkpoint file of one adaptive solve; does nothing if the options name no file.
+
+    `way` is the type of the rows ("equation rows" or "mild rows").
+    """
 
     def __init__(self, settings: AdaptiveOptions, problem: CanonicalProblem, way: str) -> None:
-        self.path = None if settings.checkpoint is None else settings.checkpoint.path
-        self._known = (
-            {}
-            if settings.checkpoint is None
-            else _identity(settings, settings.checkpoint.problem, problem, way)
-        )
+        spec = settings.checkpoint
+        self.path = None if spec is None else spec.path
+        self._identity = {} if spec is None else _describe(settings, spec.problem, problem, way)
 
     def find(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-        """What an earlier run of the same growth kept, or None; refused where the problem, the settings or the versions are others."""
+        """State and arrays stored by an earlier run of the same solve, or None.
+
+        Raises an `InputError` if the problem, the settings or the versions differ.
+        """
         if self.path is None or not self.path.exists():
             return None
-        there, arrays = container.read(self.path, "checkpoint")
+        manifest, arrays = container.read(self.path, "checkpoint")
         try:
-            found, state = _compare(self._known, there["identity"]), there["state"]
+            mismatches = _compare(self._identity, manifest["identity"])
+            state = manifest["state"]
         except (KeyError, TypeError, AttributeError) as error:
             raise FileError(
                 f"{self.path} is no complete checkpoint ({error}). Remove it to begin anew."
             ) from None
-        if found:
+        if mismatches:
             raise InputError(
-                f"{self.path} belongs to another solve: {'; '.join(found)}. Go back to that one, or remove the file to begin anew."
+                f"{self.path} belongs to another solve: {'; '.join(mismatches)}. "
+                "Go back to that one, or remove the file to begin anew."
             )
         return state, arrays
 
     def keep(self, state: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Write the state, replacing the file."""
         if self.path is not None:
-            container.write(
-                self.path,
-                "checkpoint",
-                {"identity": self._known, "state": container.words(state)},
-                arrays,
-            )
+            contents = {"identity": self._identity, "state": container.words(state)}
+            container.write(self.path, "checkpoint", contents, arrays)
 
 
-def _identity(
-    settings: AdaptiveOptions, fingerprint: dict[str, Any], canonical: CanonicalProblem, way: str
+def _describe(
+    settings: AdaptiveOptions, fingerprint: dict[str, Any], problem: CanonicalProblem, way: str
 ) -> dict[str, Any]:
-    counts = (2, 0 if canonical.source is None else 2)
-    drawn = [
-        settings.family.draw(canonical, counts, d, settings.seed, settings.antithetic)
-        for d in settings.designs
+    """What identifies a solve: problem, settings, versions, a few random draws, type of rows."""
+    counts = (2, 0 if problem.source is None else 2)
+    features = [
+        settings.family.draw(problem, counts, design, settings.seed, settings.antithetic)
+        for design in settings.designs
     ]
-    some = settings.train_region.sample(streams.generator(0, "train region"), 2, canonical.dim)
-    chosen = {
-        "family": settings.family.name, "directions": [d.name for d in settings.designs], "antithetic": settings.antithetic, "time_degree": settings.time_degree,
-        "collocation": settings.collocation, "train_region": some @ np.cos(np.arange(canonical.dim)), "enforce": settings.enforce, "solver": settings.solver, "rcond": settings.rcond,
-        "iteration": settings.iteration, "seed": settings.seed, "tol": settings.tol, "draws": [float(np.sum(leaf)) for leaf in jax.tree.leaves(drawn)],
-    }  # fmt: skip
+    rng = streams.generator(0, "train region")
+    points = settings.train_region.sample(rng, 2, problem.dim)
+    options = {
+        "family": settings.family.name,
+        "directions": [design.name for design in settings.designs],
+        "antithetic": settings.antithetic,
+        "time_degree": settings.time_degree,
+        "collocation": settings.collocation,
+        "train_region": points @ np.cos(np.arange(problem.dim)),  # identifies the region
+        "enforce": settings.enforce,
+        "solver": settings.solver,
+        "rcond": settings.rcond,
+        "iteration": settings.iteration,
+        "seed": settings.seed,
+        "tol": settings.tol,
+        "draws": [float(np.sum(leaf)) for leaf in jax.tree.leaves(features)],
+    }
     versions = {"heatnets": __version__, "jax": jax.__version__}
     return container.words(
-        {"problem": fingerprint, "settings": chosen, "versions": versions, "rows": way}
+        {"problem": fingerprint, "settings": options, "versions": versions, "rows": way}
     )
 
 
-def _compare(here: dict[str, Any], there: dict[str, Any]) -> list[str]:
-    """In which respects two growths are not the same."""
-    said = differences(here["problem"], there["problem"])
+def _compare(identity: dict[str, Any], stored: dict[str, Any]) -> list[str]:
+    """Differences between this solve and the stored one, as messages."""
+    messages = differences(identity["problem"], stored["problem"])
     for part in ("settings", "versions"):
-        for name in {**here[part], **there[part]}:
-            ours, theirs = here[part].get(name), there[part].get(name)
+        for name in {**identity[part], **stored[part]}:
+            ours, theirs = identity[part].get(name), stored[part].get(name)
             if ours != theirs:
-                said.append(f"`{name}` is {ours!r} here, {theirs!r} there")
-    return said or (
-        []
-        if here["rows"] == there["rows"]
-        else [f"rows are {here['rows']} here, {there['rows']} there"]
-    )
+                messages.append(f"`{name}` is {ours!r} here, {theirs!r} there")
+    if messages or identity["rows"] == stored["rows"]:
+        return messages
+    return [f"rows are {identity['rows']} here, {stored['rows']} there"]

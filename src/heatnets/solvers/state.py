@@ -1,4 +1,4 @@
-"""Rounds of growth: what each leaves, and how far a growth has come."""
+"""State of an adaptive solve: its rounds, its fits, and how they are stored in a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,69 +10,75 @@ import numpy as np
 
 from heatnets.fit import least_squares
 
-_STALLED = 0.8  # a round that leaves more than this part of the error, three times in a row, ends the growth
+# A round whose score is above this fraction of the best score so far counts as "without gain"; the
+# solve stops after three such rounds in a row.
+_STALLED = 0.8
 
 
 class Round(NamedTuple):
-    """One round of the growth, as kept in `stats["history"]`."""
+    """One round of the adaptive solver, as listed in `stats["history"]`."""
 
-    features: tuple[int, int]
+    features: tuple[int, int]  # from the initial condition, from the source
     rows: int
     time_degree: int
-    make: str  # which designs grew into this round
+    make: str  # names of the designs whose features were doubled in this round
     estimated_error: float
-    seconds: float  # since the start
+    seconds: float  # since the start of the solve
 
     @classmethod
     def of(cls, words: list[Any]) -> Round:
-        """A round that was kept."""
+        """Restore a round stored in a checkpoint."""
         return cls(tuple(words[0]), *words[1:])
 
     def __str__(self) -> str:
         return (
-            f"{self.features[0]} + {self.features[1]} features ({self.make}), {self.rows} rows, degree {self.time_degree} in time: "
+            f"{self.features[0]} + {self.features[1]} features ({self.make}), {self.rows} rows, "
+            f"degree {self.time_degree} in time: "
             f"estimated error {self.estimated_error:.1e}, {self.seconds:.1f} s"
         )
 
 
 class Fit(NamedTuple):
-    """Weights of some columns of the dictionary, and the error they are estimated to leave."""
+    """Candidate fit: the weights of some columns of the dictionary, and their estimated error."""
 
-    features: int  # of the dictionary at that time
+    features: int  # number of columns of the dictionary that are used
     rows: int
-    degree: int
+    degree: int  # of the weights in time
     solved: least_squares.Fit
-    error: float  # relative, one standard error added
-    trained: float  # root mean square misfit of the rows, relative to the source (to u/T where there is none)
-    judged: float  # the same of the judges' rows
-    score: float  # what fits are compared by: an upper estimate of the error that rare residuals deceive less
+    error: float  # relative, plus one standard error
+    # Root mean square misfit of the training rows, relative to the source (to u/T without source).
+    trained: float
+    judged: float  # the same on the validation set
+    # Fits are compared by their score: an upper estimate of the error, less sensitive than `error`
+    # to rare large residuals that were not sampled.
+    score: float
 
     @property
     def words(self) -> list[Any]:
-        """All but the weights, to be kept."""
+        """All fields except the weights, for a checkpoint."""
         return [*self[:3], [*self.solved[1:]], *self[4:]]
 
     @classmethod
     def of(cls, words: list[Any], weights: np.ndarray) -> Fit:
-        """A fit that was kept."""
+        """Restore a fit stored in a checkpoint."""
         features, rows, degree, solved, *rest = words
         return cls(features, rows, degree, least_squares.Fit(jnp.asarray(weights), *solved), *rest)
 
 
 @dataclass
 class GrowthState:
-    """How far a growth has come: all that is needed to go on, but the entries, which can be computed again."""
+    """State of an adaptive solve, without the matrix entries (they can be recomputed)."""
 
     history: list[Round] = field(default_factory=list)
-    makes: list[list[str]] = field(default_factory=list)  # the designs that grew into each round
-    fit: Fit | None = None  # the last
-    best: Fit | None = None
-    stalled: int = 0  # rounds without gain, in a row
-    entries: int = 0  # that the last round computed
-    spent: dict[str, float] = field(default_factory=dict)  # seconds of the last round
-    clock: dict[str, float] = field(default_factory=dict)  # seconds of all
-    iterations: list[list[float]] = field(default_factory=list)
-    target: float = np.inf  # an estimate below it is worth a final check
+    makes: list[list[str]] = field(default_factory=list)  # designs that were doubled, per round
+    fit: Fit | None = None  # fit of the last round
+    best: Fit | None = None  # fit with the smallest score
+    stalled: int = 0  # number of consecutive rounds without gain
+    entries: int = 0  # matrix entries computed in the last round
+    spent: dict[str, float] = field(default_factory=dict)  # seconds per phase, last round
+    clock: dict[str, float] = field(default_factory=dict)  # seconds per phase, all rounds
+    iterations: list[list[float]] = field(default_factory=list)  # changes by Newton or Picard steps
+    target: float = np.inf  # a final check is made when the estimated error is below it
 
     def take(
         self,
@@ -83,30 +89,25 @@ class GrowthState:
         spent: dict[str, float],
         clock: dict[str, float],
     ) -> None:
-        """One more round."""
+        """Record a finished round."""
         self.history.append(made)
         self.makes.append(growing)
-        self.stalled = (
-            self.stalled + 1
-            if self.best is not None and fit.score > _STALLED * self.best.score
-            else 0
-        )
-        self.fit, self.best = (
-            fit,
-            fit if self.best is None or fit.score < self.best.score else self.best,
-        )
+        no_gain = self.best is not None and fit.score > _STALLED * self.best.score
+        self.stalled = self.stalled + 1 if no_gain else 0
+        self.fit = fit
+        self.best = fit if self.best is None or fit.score < self.best.score else self.best
         self.entries, self.spent, self.clock = entries, spent, dict(clock)
 
     @property
     def words(self) -> dict[str, Any]:
-        """What can be said of it in JSON."""
+        """All fields except the weights of the fits, for the JSON part of a checkpoint."""
         assert self.fit is not None
         assert self.best is not None
         return {**vars(self), "fit": self.fit.words, "best": self.best.words}
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """The rest."""
+        """Weights of the last and of the best fit, for the array part of a checkpoint."""
         return {
             name: np.asarray(fit.solved.weights)
             for name, fit in (("fit", self.fit), ("best", self.best))
@@ -115,7 +116,7 @@ class GrowthState:
 
     @classmethod
     def of(cls, words: dict[str, Any], arrays: dict[str, np.ndarray]) -> GrowthState:
-        """What was kept."""
-        known = {name: words[name] for name in cls.__dataclass_fields__}
+        """Restore the state stored in a checkpoint."""
+        fields = {name: words[name] for name in cls.__dataclass_fields__}
         fits = {name: Fit.of(words[name], arrays[name]) for name in ("fit", "best")}
-        return cls(**{**known, **fits, "history": [Round.of(r) for r in words["history"]]})
+        return cls(**{**fields, **fits, "history": [Round.of(r) for r in words["history"]]})

@@ -1,10 +1,8 @@
-"""Samples that fits of a growth are judged by: points of the region and places on paths from them, with entries that are computed once.
+"""Validation set and test set (final check) of the adaptive solver. Three estimates of one error:
 
-Three estimates of the same error, each blind in its own way:
-
-    residual form        unbiased, sharp, blind for what happens on rarer paths than were sampled
-    Monte Carlo values   unbiased, blind below their noise (`reference.py`)
-    maximum principle    |u| <= max |u0| + t max |F| over sampled paths: free, and coarse
+residual form       unbiased and sharp; misses events that are rarer than the sampled paths show
+Monte Carlo values  unbiased; cannot resolve errors below their noise (`reference_values.py`)
+maximum principle   |u| <= max |u0| + t max |F| over the sampled paths: costs nothing, coarse
 """
 
 from __future__ import annotations
@@ -25,43 +23,52 @@ from heatnets.fit.assembly import initial_values, tangent, value_columns
 from heatnets.fit.entry_cache import Table
 from heatnets.pde.canonical import CanonicalProblem
 
-ROUNDING = 4 * EPS  # of the terms of a sum: some roundings each way
-_MOST = 30.0  # the exponent of an error's growth that is believed
+ROUNDING = 4 * EPS  # relative rounding error of the terms of a sum: a few roundings per term
+_MOST = 30.0  # largest exponent that is used for the growth of an error
 
 
 class BlockSizes(NamedTuple):
-    """The smallest pieces: features and rows per compiled call; judges and last judges as (points, samples on paths from each)."""
+    """Sizes of the smallest pieces of work.
 
-    block: int = 16
-    strip: int = 256
+    `judges` and `last_judges` are the sizes of the validation set and of the test set, as (points,
+    samples on paths from each point).
+    """
+
+    block: int = 16  # features per compiled call
+    strip: int = 256  # rows per compiled call
     judges: tuple[int, int] = (64, 7)
-    last_judges: tuple[int, int] = (
-        256,
-        2,
-    )  # rather more points: a small error may be larger in places
+    # More points here: a small error may be larger in some places.
+    last_judges: tuple[int, int] = (256, 2)
 
     @classmethod
     def of(cls, words: list[Any]) -> BlockSizes:
-        """One that was kept."""
+        """Restore the sizes stored in a checkpoint."""
         return cls(words[0], words[1], tuple(words[2]), tuple(words[3]))
 
 
 class Assessment(NamedTuple):
-    """What samples say of a fit. Errors are relative to the root mean square of u over (0, T] x region."""
+    """Estimates for one fit; errors are relative to the rms of u over (0, T] x region."""
 
-    error: float  # by the residual form, one standard error added
-    spread: float  # root mean square of single samples: what the error is below, if residuals on a path never cancel
-    tails: float  # kurtosis of the samples over their number: above a tenth a few of them carry the estimate
+    error: float  # by the residual form, plus one standard error
+    # Root mean square of single samples: bounds the error if residuals on a path never cancel.
+    spread: float
+    # Kurtosis of the samples over their number: above 0.1, a few samples dominate the estimate.
+    tails: float
     residual: float  # root mean square, relative to `size`
-    size: float  # what residuals are relative to
+    size: float  # unit of residuals
     amplification: float  # Σ |w_j φ_j| / |u|: how much the terms of the network cancel
-    excess: float  # |ũ| over what the maximum principle allows, where it is largest
-    disagreement: float  # from Monte Carlo values, beyond chance
-    high: float  # what Monte Carlo values say the error is below
+    excess: float  # largest ratio of |ũ| to the bound of the maximum principle
+    disagreement: float  # significant difference from Monte Carlo values
+    high: float  # upper bound of the error by Monte Carlo values
 
 
 class ValidationSet:
-    """Points of the region and samples on paths from them, where fits are judged by the error equation."""
+    """Points of the region, and paths from them, at which the error equation is sampled.
+
+    The error e = u - ũ of a fit solves the PDE with the residual of ũ as source. Residuals on paths
+    from (t, x) are therefore unbiased samples of e(t, x). Feature entries at all points are cached
+    in `table`: first the P * S points on paths, then the P starting points.
+    """
 
     def __init__(
         self,
@@ -72,38 +79,40 @@ class ValidationSet:
         stream: str,
         size: tuple[int, int],
         strip: int,
-        at: WeightedPoints | None = None,
+        start_points: WeightedPoints | None = None,
     ) -> None:
-        self.problem, self.paths = problem, error_equation.paths(problem, *size, seed, stream, at)
+        self.problem = problem
+        self.paths = error_equation.paths(problem, *size, seed, stream, start_points)
         s, y = self.paths.s.reshape(-1), self.paths.y.reshape(-1, problem.dim)
         points = np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])
         self.table = Table(problem, data, ctx, points, strip)
-        self.missed: Any = 0.0
-        self.value_scale = np.broadcast_to(
-            problem.value_scale(self.paths.t), self.paths.t.shape
-        )  # from v to u
-        self.factor = self.value_scale * np.sqrt(
-            self.paths.importance
-        )  # and to a mean square over the region
-        if problem.zero_initial:  # u0 was zero wherever it was looked at, and has no features: look again, at the ends of these paths
+        self.missed: Any = 0.0  # samples of the error from an initial condition without features
+        # From values of the canonical problem to values of u ...
+        self.value_scale = np.broadcast_to(problem.value_scale(self.paths.t), self.paths.t.shape)
+        # ... and to a mean square over the region, if the points were chosen with weights.
+        self.factor = self.value_scale * np.sqrt(self.paths.importance)
+        if problem.zero_initial:
+            # u0 was zero at all points tested so far, and has no features: test again, at the
+            # ends of these paths.
             p = self.paths
             rng = streams.generator(seed, f"{stream}, further")
             ends = problem.paths.go(p.s, p.y, p.s, problem.paths.draw(rng, p.s.shape, problem.dim))
-            found = initial_values(data, ends.place.reshape(-1, problem.dim), ctx).reshape(
-                p.s.shape
-            )
-            self.missed = p.grown * ends.weight * found
-        alone = (
+            u0 = initial_values(data, ends.place.reshape(-1, problem.dim), ctx)
+            self.missed = p.grown * ends.weight * u0.reshape(p.s.shape)
+        linear_part = (
             problem if problem.nonlinear is None else replace(problem, source=None, nonlinear=None)
         )
         self.reference = ReferenceValues(
-            alone, data, self.paths.t, self.paths.x, seed, stream, ctx, pool=self.paths.pool
+            linear_part, data, self.paths.t, self.paths.x, seed, stream, ctx, pool=self.paths.pool
         )
 
     def assess(
         self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None
     ) -> Assessment:
-        """Everything that these samples say of a fit; values at `rows`, too, are held against the maximum principle."""
+        """Estimate the error of a fit in all ways.
+
+        If `rows` is given, the maximum principle is checked at its points too.
+        """
         residual, _, _, _, force = self._residual(weights, columns, degree)
         samples, value, terms, _ = self._corrections(weights, columns, degree)
         square = statistics.mean_square(samples, self.paths.pool)
@@ -113,38 +122,43 @@ class ValidationSet:
             (root_mean_square(value / self.factor) or 1.0) / self.problem.horizon,
         )
         return Assessment(
-            float(np.hypot(square.root, rounding)) / scale,
-            float(np.hypot(root_mean_square(samples), rounding)) / scale,
-            statistics.tail_weight(samples),
-            root_mean_square(residual) / size,
-            size,
-            root_mean_square(terms) / scale,
-            self._excess(weights, columns, degree, rows),
-            self._disagreement(value) / scale,
-            self._high(value),
+            error=float(np.hypot(square.root, rounding)) / scale,
+            spread=float(np.hypot(root_mean_square(samples), rounding)) / scale,
+            tails=statistics.tail_weight(samples),
+            residual=root_mean_square(residual) / size,
+            size=size,
+            amplification=root_mean_square(terms) / scale,
+            excess=self._excess(weights, columns, degree, rows),
+            disagreement=self._disagreement(value) / scale,
+            high=self._monte_carlo_bound(value),
         )
 
     def error(
         self, weights: np.ndarray, columns: np.ndarray, degree: int
     ) -> tuple[float, float, float]:
-        """The relative error of a fit, one standard error added; its relative residual; and what residuals are relative to."""
-        found = self.assess(weights, columns, degree)
-        return found.error, found.residual, found.size
+        """Relative error plus one standard error; relative residual; unit of the residual."""
+        assessment = self.assess(weights, columns, degree)
+        return assessment.error, assessment.residual, assessment.size
 
     def _disagreement(self, value: np.ndarray) -> float:
-        known = self.reference.calls > 0 and self.problem.nonlinear is None
-        return self.reference.disagreement(value) if known else 0.0
+        """Significant rms difference of the fit from Monte Carlo values; 0 if there are none."""
+        has_reference = self.reference.calls > 0 and self.problem.nonlinear is None
+        return self.reference.disagreement(value) if has_reference else 0.0
 
-    def _high(self, value: np.ndarray) -> float:
+    def _monte_carlo_bound(self, value: np.ndarray) -> float:
+        """Upper bound of the relative error by Monte Carlo values; infinite if unknown."""
         if self.problem.nonlinear is not None or not self.reference.calls:
             return np.inf
-        known = self.reference.compare(value, 0.98)
-        return np.inf if known.reasons else known.high
+        difference = self.reference.compare(value, 0.98)
+        return np.inf if difference.reasons else difference.high
 
     def _excess(
         self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None
     ) -> float:
-        """|ũ| / (max |u0| + t max |F|) where it is largest; zero where the source depends on u, so that its maximum is not known."""
+        """Largest ratio |ũ| / (max |u0| + t max |F|).
+
+        Zero if the source depends on u, because its maximum is then unknown.
+        """
         if self.problem.nonlinear is not None or not self.reference.calls:
             return 0.0
         tables = [self.table] if rows is None else [self.table, rows]
@@ -158,16 +172,17 @@ class ValidationSet:
         for table in tables:
             bound = grown * (start + table.points[0] * force)
             value = np.abs(table.fitted(weights, columns, degree))
-            worst = max(
-                worst,
-                float(np.max(np.divide(value, bound, out=np.zeros_like(value), where=bound > 0))),
-            )
+            ratio = np.divide(value, bound, out=np.zeros_like(value), where=bound > 0)
+            worst = max(worst, float(np.max(ratio)))
         return worst
 
     def _corrections(
         self, weights: np.ndarray, columns: np.ndarray, degree: int
     ) -> tuple[np.ndarray, ...]:
-        """Samples of the error at each point (P, S); the fit there and the size of its terms; T times the largest residual met."""
+        """Samples of the error, (P, S); the fit, (P,); the size of its terms, (P,); a bound.
+
+        The bound is T times the largest residual on the paths.
+        """
         residual, grown, value, terms, _ = self._residual(weights, columns, degree)
         samples = self.factor[:, None] * (self.paths.weight * grown * residual + self.missed)
         largest = self.problem.horizon * float(
@@ -179,44 +194,47 @@ class ValidationSet:
     def _residual(
         self, weights: np.ndarray, columns: np.ndarray, degree: int
     ) -> tuple[np.ndarray, ...]:
-        """The residual on the paths (P, S), and by how much an error made there grows on the way; the fit at their starting points and the size of its terms; the source on the paths."""
+        """Residuals on the paths and values of the fit at their starting points.
+
+        Returns the residuals, (P, S); the factors by which an error grows along the path, (P, S)
+        or (); the fit at the starting points, (P,); the sum of the sizes of its terms, (P,); and
+        the source on the paths, (P * S,).
+        """
         n, table = self.paths.s.size, self.table
         A, force = table.system(columns, degree, slice(n))
         V = value_columns(
             table.values[n:, columns], table.points[0][n:], degree, self.problem.horizon
         )
         residual, grown = (force - A @ weights).reshape(self.paths.weight.shape), np.ones(())
-        if self.problem.nonlinear is not None:  # the mean of f_u at both ends of the way
+        if self.problem.nonlinear is not None:
+            # exp(∫ f_u), with the mean of f_u at both ends of the path.
             lag = self.paths.t[:, None] - self.paths.s
             rate = 0.5 * (table.reaction[:n].reshape(lag.shape) + table.reaction[n:, None])
             grown = np.exp(np.clip(rate * lag, -_MOST, _MOST))
-        return (
-            residual,
-            grown,
-            self.factor * (V @ weights),
-            self.factor * (np.abs(V) @ np.abs(weights)),
-            force,
-        )
+        value = self.factor * (V @ weights)
+        terms = self.factor * (np.abs(V) @ np.abs(weights))
+        return residual, grown, value, terms, force
 
 
 class Verdict(NamedTuple):
-    """The last word on a fit: its relative error, an upper bound of it, why neither is known where they are infinite, and what was compared."""
+    """Result of the final check of a fit. Error and bound are infinite if nothing is known."""
 
-    error: float
-    bound: float  # 99 %
-    doubts: tuple[str, ...]  # about the residual form: then Monte Carlo values alone decide
+    error: float  # relative
+    bound: float  # upper bound of the error, 99 % confidence
+    doubts: tuple[str, ...]  # about the residual form: then only Monte Carlo values count
     reasons: tuple[str, ...]  # why nothing is known
     residual: float  # root mean square, relative
-    curable: bool  # by more samples: all that is wrong is that few of them carry the estimate
+    curable: bool  # by more samples: the only doubt is that a few samples dominate the estimate
     facts: dict[str, Any]  # for `stats["check"]`
 
 
 class FinalCheck:
-    """Samples that have no part in any choice: whether a tolerance is met, and what the error is in the end.
+    """Final check of a fit on a test set, which is used for no choice of the solver.
 
-    The residual form is believed where its tails are light, the network's terms do not cancel by more than `CANCELLATION`, and its values obey the
-    maximum principle. Where it is not, the error is what Monte Carlo values and the largest residual leave possible. Where Monte Carlo
-    values contradict it, they win.
+    It decides whether a tolerance is met, and gives the estimated error. The residual form is used
+    if its tails are light, the terms of the network cancel by at most `CANCELLATION`, and the
+    values satisfy the maximum principle. Otherwise the error is bounded by Monte Carlo values and
+    by the largest residual. If Monte Carlo values contradict the residual form, they are used.
     """
 
     def __init__(self, judges: ValidationSet) -> None:
@@ -226,101 +244,98 @@ class FinalCheck:
     def verdict(
         self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None
     ) -> Verdict:
-        """Everything known of a fit whose features these samples have."""
-        judges, reference = self.judges, self.reference
-        found = judges.assess(weights, columns, degree, rows)
-        samples, value, terms, largest = judges._corrections(weights, columns, degree)
-        sharp = statistics.relative_l2_interval(
-            samples, value, ROUNDING * terms, 0.99, judges.paths.pool
+        """Check a fit. The test set must contain the entries of its features."""
+        test_set, reference = self.judges, self.reference
+        assessment = test_set.assess(weights, columns, degree, rows)
+        samples, value, terms, largest = test_set._corrections(weights, columns, degree)
+        interval = statistics.relative_l2_interval(
+            samples, value, ROUNDING * terms, 0.99, test_set.paths.pool
         )
         source, slack, grown = self._source_samples()
-        known, certain = (reference.compare(value, level, source) for level in (0.99, 0.998))
-        doubts = tuple(
-            words
-            for words, doubtful in (
-                (
-                    f"one of {samples.size} residuals carries the estimate",
-                    not found.tails <= statistics.HEAVY,
-                ),
-                (
-                    f"terms of the network cancel by {found.amplification:.0e}",
-                    not found.amplification <= CANCELLATION,
-                ),
-                (
-                    f"values exceed the maximum principle {found.excess:.2g} times",
-                    not found.excess <= EXCESS,
-                ),
-                ("data are not finite on some paths", not np.all(np.isfinite(reference.mean))),
-            )
-            if doubtful
+        monte_carlo, monte_carlo_998 = (
+            reference.compare(value, level, source) for level in (0.99, 0.998)
         )
-        usable, heavy = not known.reasons, len(doubts) == 1 and not found.tails <= statistics.HEAVY
-        scale = known.scale if usable else root_mean_square(value) or 1.0
-        # What none of the points met may be as large as the largest sample, on a part of the region of this chance.
+        has_heavy_tails = not assessment.tails <= statistics.HEAVY
+        tests = (
+            (f"one of {samples.size} residuals carries the estimate", has_heavy_tails),
+            (
+                f"terms of the network cancel by {assessment.amplification:.0e}",
+                not assessment.amplification <= CANCELLATION,
+            ),
+            (
+                f"values exceed the maximum principle {assessment.excess:.2g} times",
+                not assessment.excess <= EXCESS,
+            ),
+            ("data are not finite on some paths", not np.all(np.isfinite(reference.mean))),
+        )
+        doubts = tuple(message for message, failed in tests if failed)
+        usable = not monte_carlo.reasons
+        only_heavy_tails = len(doubts) == 1 and has_heavy_tails
+        scale = monte_carlo.scale if usable else root_mean_square(value) or 1.0
+        # An error at places that none of the points met may be as large as the largest sample, on
+        # a part of the region of probability RARE / (number of points).
         rare, rarer = (
-            found.error + float(np.sqrt(n / len(samples)) * np.max(np.abs(samples)) / scale)
+            assessment.error + float(np.sqrt(n / len(samples)) * np.max(np.abs(samples)) / scale)
             for n in RARE
         )
-        error, bound, reasons = found.error, float(sharp.high), tuple[str, ...]()
-        if sharp.reasons:
+        error, bound, reasons = assessment.error, float(interval.high), tuple[str, ...]()
+        if interval.reasons:
             bound = max(bound, rarer) if np.isfinite(bound) else rarer
         if doubts:
-            error, bound = (rare, max(bound, rarer)) if heavy else (np.inf, np.inf)
-            reasons = () if usable or heavy else (*doubts, *known.reasons)
+            error, bound = (rare, max(bound, rarer)) if only_heavy_tails else (np.inf, np.inf)
+            reasons = () if usable or only_heavy_tails else (*doubts, *monte_carlo.reasons)
         if usable:
-            error, bound = min(error, grown * known.high), min(bound, grown * known.high)
-        if not certain.reasons and certain.low > CONTRADICTION * slack * error:
-            error, bound = grown * known.value, grown * known.high
-            doubts = (*doubts, f"Monte Carlo values differ by {known.value:.2g}")
+            error = min(error, grown * monte_carlo.high)
+            bound = min(bound, grown * monte_carlo.high)
+        if not monte_carlo_998.reasons and monte_carlo_998.low > CONTRADICTION * slack * error:
+            error, bound = grown * monte_carlo.value, grown * monte_carlo.high
+            doubts = (*doubts, f"Monte Carlo values differ by {monte_carlo.value:.2g}")
         facts = {
-            **reference.facts(known), "size": float(scale), "residual_form": found.error, "tails": found.tails,
-            "residual_samples": samples.size, "largest_residual": float(largest / scale), "amplification": found.amplification, "maximum_principle": found.excess,
-            "doubts": doubts, "reasons": reasons,
-        }  # fmt: skip
-        return Verdict(
-            error,
-            max(bound, error),
-            doubts,
-            reasons,
-            found.residual,
-            heavy and CURABLE * found.error < error < UNSOLVED,
-            facts,
-        )
+            **reference.facts(monte_carlo),
+            "size": float(scale),
+            "residual_form": assessment.error,
+            "tails": assessment.tails,
+            "residual_samples": samples.size,
+            "largest_residual": float(largest / scale),
+            "amplification": assessment.amplification,
+            "maximum_principle": assessment.excess,
+            "doubts": doubts,
+            "reasons": reasons,
+        }
+        curable = only_heavy_tails and CURABLE * assessment.error < error < UNSOLVED
+        bound = max(bound, error)
+        return Verdict(error, bound, doubts, reasons, assessment.residual, curable, facts)
 
     def _source_samples(self) -> tuple[np.ndarray | None, float, float]:
-        """Of a source that depends on u, at the fit: its part of the mild formulation, (P, S); and by how much a defect of that may be larger than the error, or smaller.
+        """Source part of the mild formulation at the fit, for a source that depends on u.
 
-        Smaller by exp(∫ f_u), f_u as large as at all but one point in twenty; nothing is known where f depends on ∇u.
+        Returns its samples, (P, S), and two factors: the defect of the mild formulation is at most
+        the first times the error, and the error at most the second times the defect. The second is
+        exp(∫ f_u) with the 95 % quantile of f_u; it is infinite if f depends on ∇u, because then
+        nothing is known.
         """
         nonlinear, paths, table = self.problem.nonlinear, self.judges.paths, self.judges.table
         if nonlinear is None:
             return None, 1.0, 1.0
         n, T = paths.s.size, self.problem.horizon
-        force = (
-            tangent(nonlinear, table.points, table.fit, table.slope, self._ctx)
-            .force[:n]
-            .reshape(paths.s.shape)
-        )
+        linearization = tangent(nonlinear, table.points, table.fit, table.slope, self._ctx)
+        force = linearization.force[:n].reshape(paths.s.shape)
         rate = np.asarray(table.reaction)
-        smaller = float(np.exp(min(T * max(float(np.quantile(rate, 0.95)), 0.0), _MOST)))
+        growth = float(np.exp(min(T * max(float(np.quantile(rate, 0.95)), 0.0), _MOST)))
         samples = self.judges.factor[:, None] * paths.weight * force
-        return (
-            samples,
-            1.0 + T * float(np.max(np.abs(rate))),
-            np.inf if nonlinear.slopes else smaller,
-        )
+        slack = 1.0 + T * float(np.max(np.abs(rate)))
+        return samples, slack, np.inf if nonlinear.slopes else growth
 
 
-CANCELLATION = 1e10  # of the terms of a network: beyond, what is rare may be large
-EXCESS = 2.0  # over the largest data met, which sampled paths underestimate
-RARE = (
-    3.0,
-    4.6,
-)  # over the number of points: the chance of places that none of them met, 95 % and 99 %
-UNSOLVED = 1.0  # an error that no further samples are wasted on
-CURABLE = 3.0  # times the estimate of the residual form: what more samples may gain
-CONTRADICTION = 2.0  # between the two estimates that is no chance
+CANCELLATION = 1e10  # of the terms of a network: beyond, rare errors may be large
+EXCESS = 2.0  # times the bound from the largest data met, which sampled paths underestimate
+# Over the number of points: probability of places that none of them met, 95 % and 99 %.
+RARE = (3.0, 4.6)
+UNSOLVED = 1.0  # relative error from which no further samples are drawn
+CURABLE = 3.0  # times the estimate of the residual form: possible gain by more samples
+CONTRADICTION = 2.0  # ratio of the two estimates that chance does not explain
 
 
 def root_mean_square(values: Any) -> float:
+    """Root mean square of all entries, without underflow."""
     return statistics.rms(np.asarray(values))
