@@ -14,6 +14,7 @@ from pathlib import Path
 from PIL import Image
 
 from heatnets import reproduce
+from heatnets.plotting import html
 
 HERE = Path(__file__).parent
 PAGES = [

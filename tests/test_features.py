@@ -70,7 +70,7 @@ def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
         eqx.filter_jit(lambda feature, *args: feature.residual(*args)),
     )
     for block in kind.draw(
-        problem(dim), (4, 4), design("gaussian"), 3, antithetic=name == "antithetic"
+        problem(dim).canonical, (4, 4), design("gaussian"), 3, antithetic=name == "antithetic"
     ):
         for j in range(4):
             t, x = jnp.asarray(rng.uniform(0.5, 0.8)), jnp.asarray(0.3 * rng.standard_normal(dim))
@@ -170,7 +170,7 @@ def test_kernel_features_are_the_papers(dim):
     p, A, cut = problem(dim), 4.0, 1e-2
     data, _ = equation(p.canonical, 0)
     initial, source = GaussianFamily(half_width=A, shortest_lag=cut).draw(
-        p, (5, 200), design("gaussian"), 0
+        p.canonical, (5, 200), design("gaussian"), 0
     )
     unit, _ = design("gaussian").draw(5, dim, 0, 0, "initial features")
     y = A * (2 * unit[2] - 1)
