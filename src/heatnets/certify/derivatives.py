@@ -15,9 +15,9 @@ from heatnets.certify.error_equation import (
     SampleBatch,
     martingale_form,
     martingale_gradients,
-    residual_bends,
+    residual_curvatures,
     residual_gradients,
-    weighted_bends,
+    weighted_curvatures,
 )
 from heatnets.certify.values import (
     AGAIN,
@@ -91,7 +91,7 @@ def certify_curvature(
     rounding = EPS * np.abs(value) + 4 * np.std([value, *near], axis=0, ddof=1)
 
     def draw(i: int, pairs: int, rng: Any) -> Iterator[SampleBatch]:
-        how = residual_bends if asked.smooth else weighted_bends
+        how = residual_curvatures if asked.smooth else weighted_curvatures
         return how(problem, u, float(t[i]), x[i], (curves[0][i], curves[1][i]), pairs, rng)
 
     def unseen(i: int) -> Any:
