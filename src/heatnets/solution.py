@@ -356,18 +356,18 @@ class Solution:
                     asked.rng,
                     found.error / unit,
                 )
-                found = found.allowing(unit * left.bound, left.reasons, wanted)
-            found = found.doubting(
+                found = found.add_linearization_error(unit * left.bound, left.reasons, wanted)
+            found = found.add_reasons(
                 [
                     self._doubts(s, y, asked, i)
                     for i, (s, y) in enumerate(zip(seen.s, seen.y, strict=True))
                 ]
             )
         if self.problem.transform.changes:
-            found = found.widened(
+            found = found.widen(
                 4 * EPS
             )  # exponentials and logarithms on the way to plain coordinates and back
-        return found.first() if seen.single else found
+        return found.first_point() if seen.single else found
 
     def _doubts(self, s: float, y: np.ndarray, asked: CertifyOptions, i: int) -> tuple[str, ...]:
         """Why what paths from a point meet does not tell a mean."""
