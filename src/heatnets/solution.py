@@ -465,7 +465,7 @@ class Solution:
         rng = streams.generator(streams.check_seed(seed), "explanation", mark)
         found = explain(self._canonical, network, terms, float(seen.s[0]), seen.y[0], samples, rng)
         passed = np.abs(seen.t[0] - self.problem.transform.inverse_time(seen.s[0] - found.lags))
-        return found.seen(float(seen.t[0]), seen.x[0], passed, float(seen.value_scale[0]))
+        return found.in_user_units(float(seen.t[0]), seen.x[0], passed, float(seen.value_scale[0]))
 
     def save(self, path: str | Path) -> Path:
         """Write this solution to one file: weights, drawn directions, `stats`, and what tells its problem; never code.

@@ -1,8 +1,8 @@
-"""Unbiased samples of the error u - ũ of a network ũ, from the error equation.
+"""Unbiased samples of the error e = u - ũ of a network ũ, by the error equation.
 
-residual form     u(t, x) - ũ(t, x) = E[e0(X_t)] + t E[R(rt, X_{(1-r)t})],
-                  R = F - (∂_t - div A ∇)ũ,  e0 = u0 - ũ(0, ·)
-martingale form   u(t, x) = E[u0(X_t) + ∫ F(t-s, X_s) ds - ∫ ∇ũ(t-s, X_s)·√2 S dW_s]
+    residual form     e(t, x) = E[e0(X_t)] + t E[R(rt, X_{(1-r)t})]
+    martingale form   u(t, x) = E[u0(X_t) + ∫ F(t-s, X_s) ds - ∫ ∇ũ(t-s, X_s)·√2 S dW_s]
+with the residual R = F - (∂_t - div A ∇)ũ and e0 = u0 - ũ(0, ·).
 """
 
 # The error of a network solves the same PDE as u, with the residual R as its source: so samples of

@@ -1,9 +1,8 @@
 """The two direct Monte Carlo estimators of u(t, x) in the paper, with standard errors.
 
-importance    E[u0(x + √(2Dt) η)] + t E[F(rt, x + √(2D(1-r)t) ξ)],
-              η, ξ ~ N(0, I), r ~ U(0, 1)
-transformed   the same integrals after a change of lag that removes the singularity of the
-              kernel, y and z uniform on [-A, A]^d and τ uniform on 𝒟(t): for d <= 2
+`importance` draws normal increments of paths. `transformed` is for d <= 2: the same integrals after
+a change of lag that removes the singularity of the kernel, with y and z uniform on [-A, A]^d and τ
+uniform on 𝒟(t).
 """
 
 # They use nothing of a network: an independent check of one. Samples are streamed in tiles.
@@ -91,6 +90,9 @@ def importance(
     progress: Any = None,
 ) -> Estimate:
     """Estimate u(t, x) by importance sampling, with a standard error ~ samples^{-1/2}.
+
+        u(t, x) = E[u0(x + √(2Dt) η)] + t E[F(rt, x + √(2D(1-r)t) ξ)],
+        η, ξ ~ N(0, I), r ~ U(0, 1)
 
     The estimate is unbiased in any dimension, except for the steps of paths where coefficients
     vary.
