@@ -71,11 +71,11 @@ class EvaluationPoints(NamedTuple):
 
 
 def _forced(data: tuple[Any, linearization.Fit], s: Array, y: Array) -> Array:
-    return linearization.at(*data, s, y)[0]
+    return linearization.evaluate_source(*data, s, y)[0]
 
 
 def _left_over(data: tuple[Any, linearization.Fit], s: Array, y: Array) -> Array:
-    return linearization.at(*data, s, y)[1]
+    return linearization.evaluate_source(*data, s, y)[1]
 
 
 def check_asked(
@@ -657,7 +657,7 @@ class Solution:
         return (
             self._canonical
             if self._canonical.nonlinear is None
-            else linearization.tangent(self._canonical, self._tangent_data[1])
+            else linearization.linearize(self._canonical, self._tangent_data[1])
         )
 
     def _contract(
