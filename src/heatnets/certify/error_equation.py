@@ -542,6 +542,7 @@ def weighted_curvatures(
     size = float(w @ solved_w)
 
     def weigh(f: np.ndarray, centre: Any, p: np.ndarray, s: Any) -> np.ndarray:
+        """Weighted samples (n,) from values f (2, n) at x ± p, p (n, dim)."""
         even, odd = 0.5 * (f[0] + f[1]) - centre, 0.5 * (f[0] - f[1])
         return (even * ((p @ solved_w) ** 2 / (2 * s) - size) + odd * (p @ solved_c)) / (2 * s)
 

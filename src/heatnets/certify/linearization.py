@@ -67,6 +67,7 @@ class LinearizedCoefficients(CoefficientField):
     fit: Fit | None = None
 
     def at(self, s: Any, y: Any) -> LocalOperator:
+        """The linearized operator at one canonical point, s () and y (dim,)."""
         assert self.nonlinear is not None
         assert self.fit is not None
         if self.base is None:

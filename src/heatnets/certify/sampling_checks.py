@@ -102,6 +102,7 @@ def from_point(
 
 
 def _path_count(dim: int) -> int:
+    """How many paths to simulate in this dimension."""
     return int(np.clip(_COORDINATES // dim, 512, PATHS))
 
 
@@ -178,6 +179,7 @@ def _are(names: str) -> str:
 
 
 def _most_common(values: np.ndarray) -> float:
+    """The most common of the values (n,)."""
     distinct, counts = np.unique(values, return_counts=True)
     return float(distinct[np.argmax(counts)])
 
