@@ -1,4 +1,4 @@
-"""The result of a solve: a function u(t, x) with its gradient and residual, and everything known about how it was made."""
+"""The result of a solve: a function of (t, x) with gradient, residual, certificates and stats."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from heatnets.pde.fingerprint import fingerprint, mark
 from heatnets.pde.function import place
 from heatnets.pde.problem import Problem
 
-UNSOLVED = 0.1  # a relative error above which a solve is said to be none
+UNSOLVED = 0.1  # a relative error above which a problem counts as not solved
 
 
 def is_solved(stats: Mapping[str, Any]) -> bool | None:
@@ -48,65 +48,67 @@ def is_solved(stats: Mapping[str, Any]) -> bool | None:
 
 
 def why_unsolved(stats: Mapping[str, Any]) -> str:
-    """The words that begin with "not solved", where a solve ended so; else none."""
-    said = next((text for text in stats["warnings"] if text.startswith("not solved")), "")
+    """A message that begins with "not solved" where a solve failed; else an empty string."""
+    warning = next((text for text in stats["warnings"] if text.startswith("not solved")), "")
     error = stats["estimated_error"]
-    if said or error is None or error <= UNSOLVED:
-        return said
+    if warning or error is None or error <= UNSOLVED:
+        return warning
     estimated = f"is estimated at {error:.2g}" if np.isfinite(error) else "could not be estimated"
     return f"not solved: the error {estimated}."
 
 
 class EvaluationPoints(NamedTuple):
-    """Points (t, x) of the user's, where the plain problem has them (s, y), and what turns its values, slopes and residuals into the user's."""
+    """n points in the user's and in canonical coordinates, and factors to the user's values."""
 
-    t: np.ndarray
-    x: np.ndarray
-    s: np.ndarray
-    y: np.ndarray
-    value_scale: np.ndarray  # (n,)
-    slope: np.ndarray  # (n, dim) or (n, 1)
-    rate: np.ndarray  # (n,)
-    single: bool
-
-
-def _forced(data: tuple[Any, linearization.Fit], s: Array, y: Array) -> Array:
-    return linearization.at(*data, s, y)[0]
+    t: np.ndarray  # the user's times, (n,)
+    x: np.ndarray  # the user's points, (n, dim)
+    s: np.ndarray  # times of the canonical problem, (n,)
+    y: np.ndarray  # points of the canonical problem, (n, dim)
+    value_scale: np.ndarray  # factor of values, (n,)
+    slope: np.ndarray  # factor of gradients, (n, dim) or (n, 1)
+    rate: np.ndarray  # factor of residuals besides `value_scale`: ds/dt, (n,)
+    single: bool  # whether the user gave a single point
 
 
-def _left_over(data: tuple[Any, linearization.Fit], s: Array, y: Array) -> Array:
-    return linearization.at(*data, s, y)[1]
+def _source_at_network(data: tuple[Any, linearization.Fit], s: Array, y: Array) -> Array:
+    return linearization.evaluate_source(*data, s, y)[0]
+
+
+def _linearized_source(data: tuple[Any, linearization.Fit], s: Array, y: Array) -> Array:
+    return linearization.evaluate_source(*data, s, y)[1]
 
 
 def check_asked(
     samples: Any = 4096, confidence: Any = 0.95, seed: Any = 0, halfwidth: Any = None
 ) -> tuple[int, float, int, float | None]:
-    """The options of a certificate, refused in words where they are wrong."""
-    number = count(
-        "samples", samples, 4, "They come in pairs, and an interval needs some: 4096 by default."
-    )
+    """Check the options of a certificate; an `InputError` names a wrong one."""
+    hint = "They come in pairs, and an interval needs some: 4096 by default."
+    number = count("samples", samples, 4, hint)
     level = fraction("confidence", confidence)
+    checked_seed = streams.check_seed(seed)
     hint = "It is in units of u, for a gradient over those of x."
-    return (
-        number,
-        level,
-        streams.check_seed(seed),
-        None if halfwidth is None else positive("halfwidth", halfwidth, hint),
-    )
+    width = None if halfwidth is None else positive("halfwidth", halfwidth, hint)
+    return number, level, checked_seed, width
 
 
 class Solution:
-    """ũ(t, x) = Σ_j w_j φ_j(t, x), from `hn.solve`; with a time degree K, w_j = Σ_k w_jk (t/T)^k.
+    """The network ũ(t, x) = Σ_j w_j φ_j(t, x) found by `hn.solve`, a function of t and x.
 
-    Call it with one time and point, () and (dim,), or with many, (n,) and (n, dim); one of the two may stay single.
-    Values are NumPy float64, of shape () or (n,). Points are streamed through in tiles: n may be large.
+    With a time degree K the weights are polynomials, w_j = Σ_k w_jk (t/T)^k. Call the solution with
+    one time () and one point (dim,), or with n times (n,) and n points (n, dim); one of the two may
+    be single. Values are NumPy float64 of shape () or (n,). Points are evaluated in tiles, so that
+    n may be large.
+
+    Attributes:
+        problem: the problem that was solved.
+        stats: facts about the solve: sizes, errors, warnings, seconds and options.
+        weights: for each block of features, those of the initial condition first, an array (M,), or
+            (M, K + 1) with a time degree.
     """
 
     problem: Problem
     stats: Mapping[str, Any]
-    weights: tuple[
-        np.ndarray, ...
-    ]  # of each block of features, initial ones first: shape (M,), or (M, K + 1) with a time degree
+    weights: tuple[np.ndarray, ...]
 
     def __init__(
         self,
@@ -132,64 +134,96 @@ class Solution:
 
     @property
     def solved(self) -> bool | None:
-        """Whether the estimated error is at most a tenth; False too where it is not known, or a
-        warning says "not solved"; None where it was not judged, as the size was given.
+        """Whether the estimated relative error is at most 0.1.
+
+        False also where the error is not known, or where a warning says "not solved". None where it
+        was not estimated, because the user chose the size of the network.
         """
         return is_solved(self.stats)
 
     def with_problem(self, problem: Problem) -> Solution:
-        """This solution of `problem.canonical` as one of the problem itself, in the user's times, points and values."""
+        """A copy that takes times and points of `problem`, and returns its values.
+
+        The network solves `problem.canonical`.
+        """
         other = copy(self)
         other.problem = problem
         other.__dict__.pop("_mark", None)
         return other
 
     def with_stats(self, changes: dict[str, Any]) -> Solution:
-        """The same solution with other entries of `stats`."""
+        """A copy with other entries of `stats`."""
         other = copy(self)
         other.stats = MappingProxyType({**self.stats, **changes})
         return other
 
     @with_x64
     def __call__(self, t: Any, x: Any) -> np.ndarray:
-        """ũ(t, x)."""
-        seen = self._see(t, x)
-        value = seen.value_scale * self._contract(network.values, seen, floats=4 * self.problem.dim)
-        return value[0] if seen.single else value
+        """The value ũ(t, x).
+
+        Args:
+            t: one time (), or n times (n,).
+            x: one point (dim,), or n points (n, dim).
+
+        Returns:
+            Values of shape () or (n,).
+        """
+        points = self._locate(t, x)
+        floats = 4 * self.problem.dim
+        value = points.value_scale * self._contract(network.values, points, floats=floats)
+        return value[0] if points.single else value
 
     @with_x64
     def gradient(self, t: Any, x: Any) -> np.ndarray:
-        """∇ũ(t, x), of shape (dim,) or (n, dim)."""
-        seen = self._see(t, x)
-        slope = seen.slope * self._contract(network.gradients, seen, floats=8 * self.problem.dim)
-        return slope[0] if seen.single else slope
+        """The gradient ∇ũ(t, x) in x.
+
+        Args:
+            t: one time (), or n times (n,).
+            x: one point (dim,), or n points (n, dim).
+
+        Returns:
+            Gradients of shape (dim,) or (n, dim).
+        """
+        points = self._locate(t, x)
+        floats = 8 * self.problem.dim
+        slope = points.slope * self._contract(network.gradients, points, floats=floats)
+        return slope[0] if points.single else slope
 
     @with_x64
     def residual(self, t: Any, x: Any) -> np.ndarray:
-        """What is missing in the equation at (t, x), t > 0 (t < T for a terminal-value problem): R = F - (∂_t - div A ∇ - b·∇ - c) ũ."""
-        seen = self._see(t, x, positive_time=True)
-        left = self._contract(
-            network.residuals,
-            seen,
-            floats=self._differentiable.workspace(self.problem.dim),
-            equation=self._differentiable,
-        )
-        with jax.default_device(self._ctx.device):
-            missing = seen.value_scale * seen.rate * (self._force(seen.s, seen.y) - left)
-        return missing[0] if seen.single else missing
+        """The residual of the equation, R = F - (∂_t - div A ∇ - b·∇ - c) ũ.
 
-    def _see(self, t: Any, x: Any, positive_time: bool = False) -> EvaluationPoints:
+        Args:
+            t: one time (), or n times (n,), t > 0 (t < T for a terminal-value problem).
+            x: one point (dim,), or n points (n, dim).
+
+        Returns:
+            Residuals of shape () or (n,).
+        """
+        points = self._locate(t, x, positive_time=True)
+        data = self._differentiable
+        floats = data.workspace(self.problem.dim)
+        left_side = self._contract(network.residuals, points, floats=floats, equation=data)
+        with jax.default_device(self._ctx.device):
+            source = self._force(points.s, points.y)
+            residual = points.value_scale * points.rate * (source - left_side)
+        return residual[0] if points.single else residual
+
+    def _locate(self, t: Any, x: Any, positive_time: bool = False) -> EvaluationPoints:
+        """Check points of the user, and map them to the canonical problem."""
         times, places, single = self.problem.points(t, x, positive_time=positive_time)
         transform = self.problem.transform
         value_scale = transform.value_scale(times)
+        s, y = transform.to_canonical(times, places)
         return EvaluationPoints(
-            times,
-            places,
-            *transform.to_canonical(times, places),
-            value_scale,
-            value_scale[:, None] * transform.slope(times, places),
-            transform.rate(times),
-            single,
+            t=times,
+            x=places,
+            s=s,
+            y=y,
+            value_scale=value_scale,
+            slope=value_scale[:, None] * transform.slope(times, places),
+            rate=transform.rate(times),
+            single=single,
         )
 
     @with_x64
@@ -204,35 +238,48 @@ class Solution:
         halfwidth: float | None = None,
         progress: Progress | None = None,
     ) -> Certificate:
-        """The true value at one point or many, with an interval that holds it as often as `confidence` says.
+        """The true value u(t, x) at one point or at n points, with confidence intervals.
 
-        The error of the network obeys the same equation as u, so its mean over random paths is an unbiased correction; `value` is the
-        network's value with it. Where the data are smooth the samples are of the equation's residual, and few suffice; where they have
-        kinks or jumps, or for Gaussian kernels, they are of the martingale form, which needs no smoothness (docs/trust.md).
+        The error of the network solves the same equation as u, with the residual as its source. So
+        its mean over random paths is an unbiased correction; `value` is the network's value plus
+        this correction. Where the data are smooth the samples are of the residual, and few suffice.
+        Where they have kinks or jumps, and for Gaussian kernels, the samples are of the martingale
+        form, which needs no smoothness (docs/trust.md).
 
         Args:
-            t: one time or many, as for a call of the solution.
-            x: one point or many, likewise.
-            samples: random paths per point, in antithetic pairs; four or sixteen times as many where their tails look heavy.
-            confidence: of the interval, at each point on its own.
-            seed: of the samples; they are independent of the solve's whatever its seed was.
-            halfwidth: samples are added until no interval is wider than this (in units of u), up to 1024 times `samples`.
-            progress: called as progress("certificate", points done, points); default that of the solve. A point costs as much as `samples` rows of the solve's system.
+            t: one time (), or n times (n,).
+            x: one point (dim,), or n points (n, dim).
+            samples: random paths from each point, in antithetic pairs; four or sixteen times as
+                many where their tails look heavy.
+            confidence: confidence level of the interval at each point.
+            seed: seed of the samples. They are independent of the solve, whatever its seed was.
+            halfwidth: samples are added until no interval has a larger half-width than this (in
+                units of u), up to 1024 times `samples`.
+            progress: called as progress("certificate", points done, points); by default the
+                callback of the solve. A point costs as much as `samples` rows of the system of the
+                solve.
 
         Returns:
-            A `Certificate`: value, error (what the network lacks), low, high, halfwidth, certified, reasons, method, samples.
-            Not certified are points with heavy tails, residuals that are not finite, or two forms that disagree; `reasons` say which.
+            A `Certificate` with arrays of shape () for one point, (n,) for n points. Points with
+            heavy tails, with residuals that are not finite, or with two forms of the error equation
+            that disagree, are not certified; `reasons` say why.
 
         >>> import heatnets as hn
-        >>> u = hn.solve(hn.problems.get("oscillating", dim=5), features=(32, 64), train_region=hn.Box(-3.2, 3.2))
+        >>> u = hn.solve(
+        ...     hn.problems.get("oscillating", dim=5),
+        ...     features=(32, 64),
+        ...     train_region=hn.Box(-3.2, 3.2),
+        ... )
         >>> sure = u.certify(0.5, [0.3] * 5)
-        >>> bool(sure.certified and sure.low < hn.exact_values(u.problem, 0.5, [0.3] * 5) < sure.high)
+        >>> bool(
+        ...     sure.certified
+        ...     and sure.low < hn.exact_values(u.problem, 0.5, [0.3] * 5) < sure.high
+        ... )
         True
         """
-        seen = self._see(t, x)
-        return self._certified(
-            values.certify, seen, seen.value_scale, samples, confidence, seed, halfwidth, progress
-        )
+        points = self._locate(t, x)
+        arguments = (samples, confidence, seed, halfwidth)
+        return self._certify(values.certify, points, points.value_scale, arguments, progress)
 
     @with_x64
     def certify_gradient(
@@ -246,23 +293,29 @@ class Solution:
         halfwidth: float | None = None,
         progress: Progress | None = None,
     ) -> Certificate:
-        """The true gradient at one point or many, t > 0 (t < T for a terminal-value problem), each component with an interval of its own.
+        """The true gradient ∇u(t, x), with a confidence interval for each component.
 
-        As `certify`, with fields of shape (dim,) or (n, dim); `certified`, `reasons` and `samples` are of a point. Where the data are smooth the
-        error equation is differentiated (samples of the residual's gradient); where they have kinks or jumps, a weight takes the place of the derivative.
+        As `certify`. Where the data are smooth the error equation is differentiated: samples of the
+        gradient of the residual. Where they have kinks or jumps, a weight takes the place of the
+        derivative.
+
+        Args:
+            t: one time (), or n times (n,), t > 0 (t < T for a terminal-value problem).
+            x: one point (dim,), or n points (n, dim).
+            samples: random paths from each point, in antithetic pairs.
+            confidence: confidence level of each interval.
+            seed: seed of the samples.
+            halfwidth: the requested half-width of all components (in units of u over those of x).
+            progress: called as progress("certificate", points done, points).
+
+        Returns:
+            A `Certificate` with values and half-widths of shape (dim,) or (n, dim). `certified`,
+            `reasons` and `samples` are those of a point.
         """
-        seen = self._see(t, x, positive_time=True)
-        return self._certified(
-            derivatives.certify_gradient,
-            seen,
-            seen.slope,
-            samples,
-            confidence,
-            seed,
-            halfwidth,
-            progress,
-            True,
-        )
+        points = self._locate(t, x, positive_time=True)
+        arguments = (samples, confidence, seed, halfwidth)
+        certify = derivatives.certify_gradient
+        return self._certify(certify, points, points.slope, arguments, progress, derivative=True)
 
     @with_x64
     def certify_curvature(
@@ -277,201 +330,258 @@ class Solution:
         halfwidth: float | None = None,
         progress: Progress | None = None,
     ) -> Certificate:
-        """The true second derivative of u along a direction, d²/dε² u(t, x + ε direction) at ε = 0, with an interval: a gamma.
+        """The true second derivative of u along a direction, with a confidence interval: a gamma.
 
-        As `certify`, with t > 0 (t < T for a terminal-value problem); `direction` is of shape (dim,), or (n, dim) with one for each point. Where the data are smooth the
-        error equation is differentiated twice; where they have kinks or jumps, samples of u get a weight in place of the derivatives.
+            d²/dε² u(t, x + ε direction) at ε = 0
+
+        As `certify`. Where the data are smooth the error equation is differentiated twice. Where
+        they have kinks or jumps, samples of u get a weight in place of the derivatives.
+
+        Args:
+            t: one time (), or n times (n,), t > 0 (t < T for a terminal-value problem).
+            x: one point (dim,), or n points (n, dim).
+            direction: one direction (dim,), or one for each point (n, dim).
+            samples: random paths from each point, in antithetic pairs.
+            confidence: confidence level of the interval at each point.
+            seed: seed of the samples.
+            halfwidth: the requested half-width.
+            progress: called as progress("certificate", points done, points).
+
+        Returns:
+            A `Certificate` with arrays of shape () for one point, (n,) for n points.
         """
-        seen = self._see(t, x, positive_time=True)
+        points = self._locate(t, x, positive_time=True)
         along = np.asarray(direction, np.float64)
-        if (
-            along.shape not in ((self.problem.dim,), seen.x.shape)
-            or not np.all(np.isfinite(along))
-            or not np.any(along)
-        ):
+        known_shape = along.shape in ((self.problem.dim,), points.x.shape)
+        if not known_shape or not np.all(np.isfinite(along)) or not np.any(along):
             raise InputError(
-                f"`direction` must be a vector of {self.problem.dim} finite numbers, not all zero, or one for each point; got shape {along.shape}."
+                f"`direction` must be a vector of {self.problem.dim} finite numbers, not all zero, "
+                f"or one for each point; got shape {along.shape}."
             )
-        first, second = self.problem.transform.curve(seen.t, seen.x, along * np.ones_like(seen.x))
-        how = partial(derivatives.certify_curvature, curves=(first, second))
-        return self._certified(
-            how, seen, seen.value_scale, samples, confidence, seed, halfwidth, progress, True
-        )
+        curves = self.problem.transform.curve(points.t, points.x, along * np.ones_like(points.x))
+        certify = partial(derivatives.certify_curvature, curves=curves)
+        arguments = (samples, confidence, seed, halfwidth)
+        scale = points.value_scale
+        return self._certify(certify, points, scale, arguments, progress, derivative=True)
 
-    def _certified(
+    def _certify(
         self,
-        how: Callable[..., Certificate],
-        seen: EvaluationPoints,
+        certify: Callable[..., Certificate],
+        points: EvaluationPoints,
         unit: np.ndarray,
-        samples: Any,
-        confidence: Any,
-        seed: Any,
-        halfwidth: Any,
+        arguments: tuple[Any, Any, Any, Any],
         progress: Any,
-        weighted: bool = False,
+        derivative: bool = False,
     ) -> Certificate:
-        """Certificates of values or of derivatives (`weighted` where data are not smooth), their arguments checked; `unit` is what makes the user's of the plain problem's."""
-        samples, level, seed, wanted = check_asked(samples, confidence, seed, halfwidth)
-        if weighted and self._canonical.nonlinear is not None:
+        """Check the options, certify values or derivatives, and add the doubts about the samples.
+
+        Args:
+            certify: `values.certify`, `derivatives.certify_gradient` or the like.
+            points: where.
+            unit: factor from quantities of the canonical problem to the user's.
+            arguments: samples, confidence, seed and halfwidth, as the user gave them.
+            progress: progress callback of the user, or None.
+            derivative: whether a derivative is certified.
+        """
+        samples, level, seed, target = check_asked(*arguments)
+        if derivative and self._canonical.nonlinear is not None:
             raise InputError(
-                "certified derivatives are for sources that do not depend on u: what the tangent of such a source leaves out is bounded for values alone. "
-                "u.gradient(t, x) is the network's; u.certify at two nearby points bounds a difference."
+                "certified derivatives are for sources that do not depend on u: what the tangent "
+                "of such a source leaves out is bounded for values alone. "
+                "u.gradient(t, x) is the network's; u.certify at two nearby points bounds a "
+                "difference."
             )
-        smooth = self._smooth_from(seen.s, seen.y)
-        if not smooth and weighted and self._canonical.coefficients is not None:
+        smooth = self._is_smooth_from(points.s, points.y)
+        if not smooth and derivative and self._canonical.coefficients is not None:
             raise InputError(
-                "certified derivatives of data with kinks or jumps need constant coefficients: the weight that takes a derivative's place is known for those. "
+                "certified derivatives of data with kinks or jumps need constant coefficients: "
+                "the weight that takes a derivative's place is known for those. "
                 "Smooth the data, or certify values at nearby points."
             )
-        rounding_scale = (
-            self.problem.transform.rounding_scale(seen.t, seen.x)
-            if self.problem.transform.changes
-            else None
-        )
-        marks = streams.marks(self._mark, seen.t, seen.x)
-        rare = 0.0 if weighted else self._rare
-        asked = CertifyOptions(
-            samples,
-            level,
-            seed,
-            wanted,
-            smooth,
-            self._teller(progress),
-            unit,
-            rounding_scale,
-            marks,
-            rare,
+        transform = self.problem.transform
+        rounding_scale = None
+        if transform.changes:
+            rounding_scale = transform.rounding_scale(points.t, points.x)
+        options = CertifyOptions(
+            samples=samples,
+            confidence=level,
+            seed=seed,
+            halfwidth=target,
+            smooth=smooth,
+            tell=self._progress_callback(progress),
+            unit=unit,
+            rounding_scale=rounding_scale,
+            marks=streams.marks(self._mark, points.t, points.x),
+            rare=0.0 if derivative else self._rare_error,
         )
         with jax.default_device(self._ctx.device):
-            found = how(self._linear, self.network(), seen.s, seen.y, asked)
+            cert = certify(self._linear, self.network(), points.s, points.y, options)
             if self._canonical.nonlinear is not None:
-                left = remainder(
+                linearized = remainder(
                     self._linear,
                     self._canonical.nonlinear.slopes,
                     self.network(),
-                    self._bends,
-                    seen.s,
-                    seen.y,
+                    self._source_changes,
+                    points.s,
+                    points.y,
                     smooth,
-                    asked.rng,
-                    found.error / unit,
+                    options.rng,
+                    cert.error / unit,
                 )
-                found = found.allowing(unit * left.bound, left.reasons, wanted)
-            found = found.doubting(
-                [
-                    self._doubts(s, y, asked, i)
-                    for i, (s, y) in enumerate(zip(seen.s, seen.y, strict=True))
-                ]
-            )
-        if self.problem.transform.changes:
-            found = found.widened(
-                4 * EPS
-            )  # exponentials and logarithms on the way to plain coordinates and back
-        return found.first() if seen.single else found
+                bound = unit * linearized.bound
+                cert = cert.add_linearization_error(bound, linearized.reasons, target)
+            canonical_points = enumerate(zip(points.s, points.y, strict=True))
+            doubts = [self._sampling_doubts(s, y, options, i) for i, (s, y) in canonical_points]
+            cert = cert.add_reasons(doubts)
+        if transform.changes:
+            # Rounding of exponentials and logarithms in the change of coordinates.
+            cert = cert.widen(4 * EPS)
+        return cert.first_point() if points.single else cert
 
-    def _doubts(self, s: float, y: np.ndarray, asked: CertifyOptions, i: int) -> tuple[str, ...]:
-        """Why what paths from a point meet does not tell a mean."""
+    def _sampling_doubts(
+        self, s: float, y: np.ndarray, options: CertifyOptions, i: int
+    ) -> tuple[str, ...]:
+        """Why samples of the data on paths from point i, (s, y), do not determine a mean."""
         if s == 0:
             return ()
-        rng = asked.rng("encounters", i)
-        met = sampling_checks.from_point(self._canonical, float(s), y, rng, self._quiet)
-        found = sampling_checks.doubt(
-            self._canonical, met, not asked.smooth, rng, self._quiet, rare=0.0
+        rng = options.rng("encounters", i)
+        samples = sampling_checks.from_point(self._canonical, float(s), y, rng, self._quiet)
+        doubt = sampling_checks.doubt(
+            self._canonical, samples, not options.smooth, rng, self._quiet, rare=0.0
         )
-        return () if found is None or found.curable else (found.words,)
+        return () if doubt is None or doubt.curable else (doubt.words,)
 
     @with_x64
     def error(
         self, *, points: int = 512, samples: int = 8, confidence: float = 0.95, seed: int = 0
     ) -> RegionError:
-        """The relative L2 error over (0, T] x region (for a `Point` at t = T, at t = 0 of a terminal-value problem), with an interval, without an exact solution.
+        """The relative L2 error over (0, T] x region, with a confidence interval.
+
+        No exact solution is needed. If the region is a `Point`, it is the error at t = T (at t = 0
+        for a terminal-value problem).
 
         Args:
             points: random points of the region.
-            samples: random paths from each, in antithetic pairs (256 times as many, of the data alone, where these have kinks or jumps).
-            confidence: of the interval.
-            seed: of points and paths; independent of the solve's whatever its seed was.
+            samples: random paths from each point, in antithetic pairs (256 times as many, of the
+                data only, where these have kinks or jumps).
+            confidence: confidence level of the interval.
+            seed: seed of points and paths. They are independent of the solve, whatever its seed
+                was.
+
+        Returns:
+            A `RegionError` with the estimate, its interval, and whether it is certified.
 
         >>> import heatnets as hn
-        >>> u = hn.solve(hn.problems.get("oscillating", dim=5), features=(32, 64), train_region=hn.Box(-3.2, 3.2))
+        >>> u = hn.solve(
+        ...     hn.problems.get("oscillating", dim=5),
+        ...     features=(32, 64),
+        ...     train_region=hn.Box(-3.2, 3.2),
+        ... )
         >>> estimate = u.error()
         >>> bool(estimate.low < hn.measure(u).l2 < estimate.high)
         True
         """
         points = count("points", points, 16, "A mean over the region needs some.")
-        samples = count(
-            "samples", samples, 4, "They come in pairs, and two independent ones are multiplied."
+        hint = "They come in pairs, and two independent ones are multiplied."
+        samples = count("samples", samples, 4, hint)
+        linear = self._canonical.nonlinear is None
+        error = values.region_error(
+            self._linear,
+            self.network(),
+            points=points,
+            samples=samples,
+            confidence=fraction("confidence", confidence),
+            seed=streams.check_seed(seed),
+            smooth=self._smooth,
+            mark=self._mark,
+            rare=self._rare_error > 0,
+            reference=partial(self._reference_values, seed) if linear else None,
         )
-        found = values.region_error(
-            self._linear, self.network(), points=points, samples=samples, confidence=fraction("confidence", confidence),
-            seed=streams.check_seed(seed), smooth=self._smooth, mark=self._mark, rare=self._rare > 0, reference=None if self._canonical.nonlinear is not None else partial(self._reference, seed),
-        )  # fmt: skip
         with jax.default_device(self._ctx.device):
             rng = streams.generator(seed, "region encounters", self._mark)
-            met = sampling_checks.over_region(self._canonical, rng, self._quiet)
-            doubt = sampling_checks.doubt(self._canonical, met, not self._smooth, rng, self._quiet)
-        if doubt is None or (doubt.curable and found.high <= sampling_checks.EXACT):
-            return found
-        return replace(found, certified=False, reasons=(doubt.words, *found.reasons))
+            data = sampling_checks.over_region(self._canonical, rng, self._quiet)
+            doubt = sampling_checks.doubt(self._canonical, data, not self._smooth, rng, self._quiet)
+        if doubt is None or (doubt.curable and error.high <= sampling_checks.EXACT):
+            return error
+        return replace(error, certified=False, reasons=(doubt.words, *error.reasons))
 
     @property
-    def _rare(self) -> float:
-        """T times the largest residual that the solve's final check met, where few of its samples met such: an error that others may miss. Else zero."""
-        check = self.stats.get("check") or {}
-        return (
-            check["largest_residual"] * check["size"]
-            if not check.get("tails", 0.0) <= HEAVY
-            else 0.0
-        )
+    def _rare_error(self) -> float:
+        """An error that samples may miss; zero where the final check of the solve found no such.
 
-    def _reference(self, seed: int, s: np.ndarray, y: np.ndarray) -> ReferenceValues:
-        """Monte Carlo values at points of the canonical problem, at a small part of the cost of the network's residuals there."""
+        T times the largest residual in that check, where only few of its samples were so large.
+        """
+        check = self.stats.get("check") or {}
+        if check.get("tails", 0.0) <= HEAVY:
+            return 0.0
+        return check["largest_residual"] * check["size"]
+
+    def _reference_values(self, seed: int, s: np.ndarray, y: np.ndarray) -> ReferenceValues:
+        """Monte Carlo values at canonical points s (n,), y (n, dim).
+
+        They cost a small part of the network's residuals there.
+        """
         with jax.default_device(self._ctx.device):
-            found = ReferenceValues(
+            reference = ReferenceValues(
                 self._canonical, self._equation, s, y, seed, "region error", self._quiet, self._mark
             )
-            found.extend(8 * len(s) * sum(len(w) for w in self.weights))
-        return found
+            reference.extend(8 * len(s) * sum(len(w) for w in self.weights))
+        return reference
 
     @with_x64
     def explain(self, t: float, x: Any, *, samples: int = 4096, seed: int = 0) -> Explanation:
-        """Where the value at one point comes from: initial condition and source by time lag (Monte Carlo), and the features that carry it.
+        """Where the value at one point comes from.
 
-        Print it for a table; `hn.plots.save(hn.plots.explanation(u.explain(t, x)), "why.png")` draws it.
+        The parts of the initial condition and of the source by time lag, both by Monte Carlo, and
+        the features that carry the value of the network. Print the result for a table;
+        `hn.plots.save(hn.plots.explanation(u.explain(t, x)), "why.png")` draws it.
+
+        Args:
+            t: one time.
+            x: one point (dim,).
+            samples: Monte Carlo samples for each part, in antithetic pairs.
+            seed: seed of the samples.
+
+        Returns:
+            An `Explanation` with the parts and their standard errors.
         """
         samples = count("samples", samples, 4, "They come in pairs.")
-        seen = self._see(t, x)
-        if not seen.single:
+        points = self._locate(t, x)
+        if not points.single:
             raise InputError(
-                f"`explain` takes one time and one point; got {len(seen.t)}. Call it for each."
+                f"`explain` takes one time and one point; got {len(points.t)}. Call it for each."
             )
+        where = (points.s, points.y)
         with jax.default_device(self._ctx.device):
             terms = {}
             for block, w in self._blocks:
-                kind = (
-                    "source"
-                    if isinstance(getattr(block, "one", block), MovedSource | KernelSource)
-                    else "initial"
-                )
-                phi = np.asarray(
-                    value_rows(self._equation, [block], (seen.s, seen.y), self._quiet, "")
-                )[0]
-                terms[kind] = (np.asarray(w) @ powers(seen.s[0], w.shape[1] - 1)[0], phi)
-        network = self.network()
-        network = (
-            network if self._canonical.nonlinear is None else network._replace(source=self._force)
-        )
-        (mark,) = streams.marks(self._mark, seen.t, seen.x)
+                feature = getattr(block, "one", block)
+                is_source = isinstance(feature, MovedSource | KernelSource)
+                phi = np.asarray(value_rows(self._equation, [block], where, self._quiet, ""))[0]
+                weights = np.asarray(w) @ powers(points.s[0], w.shape[1] - 1)[0]
+                terms["source" if is_source else "initial"] = (weights, phi)
+        evaluator = self.network()
+        if self._canonical.nonlinear is not None:
+            evaluator = evaluator._replace(source=self._force)
+        (mark,) = streams.marks(self._mark, points.t, points.x)
         rng = streams.generator(streams.check_seed(seed), "explanation", mark)
-        found = explain(self._canonical, network, terms, float(seen.s[0]), seen.y[0], samples, rng)
-        passed = np.abs(seen.t[0] - self.problem.transform.inverse_time(seen.s[0] - found.lags))
-        return found.seen(float(seen.t[0]), seen.x[0], passed, float(seen.value_scale[0]))
+        s, y, time = float(points.s[0]), points.y[0], points.t[0]
+        parts = explain(self._canonical, evaluator, terms, s, y, samples, rng)
+        lags = np.abs(time - self.problem.transform.inverse_time(points.s[0] - parts.lags))
+        return parts.in_user_units(float(time), points.x[0], lags, float(points.value_scale[0]))
 
     def save(self, path: str | Path) -> Path:
-        """Write this solution to one file: weights, drawn directions, `stats`, and what tells its problem; never code.
+        """Write this solution to one file: weights, drawn directions, `stats`, and its problem.
 
-        `hn.load(path)` gives it back, values equal to the last bit on the same machine. Functions are not stored: where the problem was not a named one or a TOML
-        file, say it again, `hn.load(path, problem)`. The file is whole or not there.
+        `hn.load(path)` gives it back, with values equal to the last bit on the same machine. Code
+        is never stored. If the problem was neither a named one nor a TOML file, its functions must
+        be given again, `hn.load(path, problem)`. The file is complete or does not exist.
+
+        Args:
+            path: the file to write.
+
+        Returns:
+            The path of the file.
 
         >>> import tempfile, heatnets as hn
         >>> from pathlib import Path
@@ -484,122 +594,119 @@ class Solution:
         atomic_files.check_writable(target)
         blocks, arrays = [], dict[str, np.ndarray]()
         for i, (block, _) in enumerate(self._blocks):
-            words, parts = packed(block)
-            blocks.append(words)
+            description, parts = packed(block)
+            blocks.append(description)
             arrays |= {f"block {i} {name}": array for name, array in parts.items()}
         arrays |= {f"weights {i}": w for i, w in enumerate(self.weights)}
         manifest = {
-            "heatnets": __version__, "jax": jax.__version__, "origin": container.words(self.problem.provenance), "problem": repr(self.problem), "fingerprint": fingerprint(self.problem),
-            "guessed": "smoothly" if self._canonical.smoothed_guess else "", "blocks": blocks, "stats": container.words(self.stats),
-        }  # fmt: skip
+            "heatnets": __version__,
+            "jax": jax.__version__,
+            "origin": container.words(self.problem.provenance),
+            "problem": repr(self.problem),
+            "fingerprint": fingerprint(self.problem),
+            "guessed": "smoothly" if self._canonical.smoothed_guess else "",
+            "blocks": blocks,
+            "stats": container.words(self.stats),
+        }
         return container.write(target, "result", manifest, arrays)
 
     @cached_property
     @with_x64
     def kinks(self) -> str:
-        """Which of the data have kinks or jumps, in words; empty where none were found. Where they have, `residual` says nothing."""
+        """Which of the data have kinks or jumps, as text; empty where none were found.
+
+        Where they have, `residual` is no measure of the error.
+        """
         with jax.default_device(self._ctx.device):
-            return smoothness.describe(
-                smoothness.kinks(self._canonical, self.stats["seed"], self._quiet)
-            )
+            kinks = smoothness.kinks(self._canonical, self.stats["seed"], self._quiet)
+            return smoothness.describe(kinks)
 
     @cached_property
     def _mark(self) -> streams.Mark:
-        """What its certificates' streams depend on besides the seed: the problem."""
+        """A mark of the problem: random streams of certificates depend on it and on the seed."""
         return mark(self.problem)
 
     @cached_property
     def _smooth(self) -> bool:
-        """Whether the residual form may be used: no kinks or jumps in the data, none in the features."""
+        """Whether the residual form may be used: neither data nor features have kinks or jumps."""
         return self.stats["family"] == "importance" and not self.kinks
 
-    def _smooth_from(self, t: np.ndarray, x: np.ndarray) -> bool:
-        """The same on paths from given points, which the region may know nothing of."""
+    def _is_smooth_from(self, t: np.ndarray, x: np.ndarray) -> bool:
+        """The same on paths from points t (n,), x (n, dim), which may lie outside the region."""
+        if not self._smooth:
+            return False
         with jax.default_device(self._ctx.device):
-            return self._smooth and not smoothness.kinks(
-                self._canonical, self.stats["seed"], self._quiet, (t, x)
-            )
+            seed = self.stats["seed"]
+            return not smoothness.kinks(self._canonical, seed, self._quiet, (t, x))
 
-    def _teller(self, progress: Progress | None) -> Callable[[int, int], None]:
-        tell = (
-            self._ctx.progress
-            if progress is None
-            else make_context(self._ctx.device, None, progress).progress
-        )
-        return lambda done, total: tell("certificate", done, total)
+    def _progress_callback(self, progress: Progress | None) -> Callable[[int, int], None]:
+        """The function (points done, points) that reports the progress of a certificate."""
+        if progress is None:
+            report = self._ctx.progress
+        else:
+            report = make_context(self._ctx.device, None, progress).progress
+        return lambda done, total: report("certificate", done, total)
 
     @cached_property
     def _quiet(self) -> ExecutionContext:
+        """The execution context without progress reports."""
         return replace(self._ctx, progress=lambda phase, done, total: None)
 
     @cached_property
     def _differentiable(self) -> Equation:
-        """The equation with Laplacians, also where the weights were found without."""
+        """The equation with Laplacians, also where the weights were found without them."""
         with jax.default_device(self._ctx.device):
             known = "none" not in self._equation.rungs.values()
             return self._equation if known else equation(self._canonical, self.stats["seed"])[0]
 
     def network(self) -> NetworkEvaluator:
-        """This solution as a certificate asks for it."""
+        """The functions of this solution and of the data that certificates need."""
         dim, ctx = self._canonical.dim, self._quiet
 
-        def contracted(
-            terms: Callable[..., Any], data: Equation, floats: int, t: np.ndarray, x: np.ndarray
+        def sum_features(
+            terms: Callable[..., Any], data: Equation, floats: int, *points: np.ndarray
         ) -> Any:
             with jax.default_device(ctx.device):
-                return contract(terms, self._blocks, data, (t, x), floats, ctx, "")
+                return contract(terms, self._blocks, data, points, floats, ctx, "")
+
+        def evaluate_data(
+            function: Callable[..., Any], data: Equation, floats: int, *points: np.ndarray
+        ) -> Any:
+            with jax.default_device(ctx.device):
+                return evaluate(function, data, points, floats, ctx)
 
         def value(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return contracted(network.sized_values, self._equation, 4 * dim, t, x)
+            return sum_features(network.sized_values, self._equation, 4 * dim, t, x)
 
         def residual(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             data = self._differentiable
-            left, size = contracted(network.sized_residuals, data, data.workspace(dim), t, x)
+            left, size = sum_features(network.sized_residuals, data, data.workspace(dim), t, x)
             with jax.default_device(ctx.device):
                 return self._force(t, x) - left, size
 
-        def slope(t: np.ndarray, x: np.ndarray) -> np.ndarray:
-            return contracted(network.gradients, self._equation, 8 * dim, t, x)
+        def gradient(t: np.ndarray, x: np.ndarray) -> np.ndarray:
+            return sum_features(network.gradients, self._equation, 8 * dim, t, x)
 
-        def residual_slope(t: np.ndarray, x: np.ndarray) -> np.ndarray:
+        def residual_gradient(t: np.ndarray, x: np.ndarray) -> np.ndarray:
             data = self._differentiable
-            left = contracted(network.residual_gradients, data, 4 * data.workspace(dim), t, x)
-            with jax.default_device(ctx.device):
-                return evaluate(network.source_gradient, data, (t, x), 8 * dim, ctx) - left
+            floats = 4 * data.workspace(dim)
+            left = sum_features(network.residual_gradients, data, floats, t, x)
+            return evaluate_data(network.source_gradient, data, 8 * dim, t, x) - left
 
-        def initial_slope(x: np.ndarray) -> np.ndarray:
-            with jax.default_device(ctx.device):
-                return evaluate(network.initial_gradient, self._equation, (x,), 8 * dim, ctx)
+        def initial_gradient(x: np.ndarray) -> np.ndarray:
+            return evaluate_data(network.initial_gradient, self._equation, 8 * dim, x)
 
         def value_bend(t: np.ndarray, x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
-            with jax.default_device(ctx.device):
-                return contract(
-                    network.bent_values,
-                    self._blocks,
-                    self._equation,
-                    (t, x, w, c),
-                    16 * dim,
-                    ctx,
-                    "",
-                )
+            return sum_features(network.bent_values, self._equation, 16 * dim, t, x, w, c)
 
         def residual_bend(t: np.ndarray, x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
             data = self._differentiable
-            with jax.default_device(ctx.device):
-                left = contract(
-                    network.bent_residuals,
-                    self._blocks,
-                    data,
-                    (t, x, w, c),
-                    4 * data.workspace(dim),
-                    ctx,
-                    "",
-                )
-                return evaluate(network.bent_source, data, (t, x, w, c), 16 * dim, ctx) - left
+            floats = 4 * data.workspace(dim)
+            left = sum_features(network.bent_residuals, data, floats, t, x, w, c)
+            return evaluate_data(network.bent_source, data, 16 * dim, t, x, w, c) - left
 
         def initial_bend(x: np.ndarray, w: np.ndarray, c: np.ndarray) -> np.ndarray:
-            with jax.default_device(ctx.device):
-                return evaluate(network.bent_initial, self._equation, (x, w, c), 16 * dim, ctx)
+            return evaluate_data(network.bent_initial, self._equation, 16 * dim, x, w, c)
 
         def initial(x: np.ndarray) -> np.ndarray:
             with jax.default_device(ctx.device):
@@ -608,80 +715,74 @@ class Solution:
         def source(t: np.ndarray, x: np.ndarray) -> np.ndarray:
             with jax.default_device(ctx.device):
                 if self._canonical.nonlinear is not None:
-                    return evaluate(_left_over, self._tangent_data, (t, x), 32 * dim, ctx)
+                    return evaluate(_linearized_source, self._tangent_data, (t, x), 32 * dim, ctx)
                 return forcing(self._equation, (t, x), ctx)
 
+        # The factor of u0 in ũ(0, ·).
         begun = sum(
             float(np.asarray(block.start) @ np.asarray(w)[:, 0]) for block, w in self._blocks
         )
-        slope_cost = 6 * sum(
-            len(w) for _, w in self._blocks
-        )  # pairs of features, and a gradient costs about three values
+        # Features come in pairs, and a gradient costs about three values.
+        slope_cost = 6 * sum(len(w) for _, w in self._blocks)
         return NetworkEvaluator(
-            value,
-            residual,
-            slope,
-            initial,
-            source,
-            residual_slope,
-            initial_slope,
-            value_bend,
-            residual_bend,
-            initial_bend,
-            1 - begun,
-            slope_cost,
+            value=value,
+            residual=residual,
+            gradient=gradient,
+            initial=initial,
+            source=source,
+            residual_gradient=residual_gradient,
+            initial_gradient=initial_gradient,
+            value_bend=value_bend,
+            residual_bend=residual_bend,
+            initial_bend=initial_bend,
+            start=1 - begun,
+            slope_cost=slope_cost,
         )
 
     def _force(self, s: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """The source; at the network, where it depends on u."""
+        """The source at canonical points s (n,), y (n, dim); at ũ where it depends on u."""
         if self._canonical.nonlinear is None:
             return forcing(self._equation, (s, y), self._quiet)
-        return evaluate(_forced, self._tangent_data, (s, y), 32 * self._canonical.dim, self._quiet)
+        floats = 32 * self._canonical.dim
+        return evaluate(_source_at_network, self._tangent_data, (s, y), floats, self._quiet)
 
-    def _bends(self, s: np.ndarray, y: np.ndarray, size: np.ndarray, t: np.ndarray) -> np.ndarray:
-        """How much the derivatives of the source change over an error of some size."""
-        data = (
-            *self._tangent_data,
-            on_device(self._canonical.diffusion),
-            on_device(self._canonical.coefficients),
-        )
+    def _source_changes(
+        self, s: np.ndarray, y: np.ndarray, size: np.ndarray, t: np.ndarray
+    ) -> np.ndarray:
+        """The change of the derivatives of the source over errors of some size; see `bent`."""
+        diffusion = on_device(self._canonical.diffusion)
+        data = (*self._tangent_data, diffusion, on_device(self._canonical.coefficients))
         return evaluate(bent, data, (s, y, size, t), 64 * self._canonical.dim, self._quiet)
 
     @cached_property
     def _tangent_data(self) -> tuple[Any, linearization.Fit]:
+        """The nonlinear source, and the network at which it is linearized."""
         return self._canonical.nonlinear, linearization.Fit(self._equation, self._blocks)
 
     @cached_property
     def _linear(self) -> CanonicalProblem:
-        """The linear problem that the error of this solution obeys."""
-        return (
-            self._canonical
-            if self._canonical.nonlinear is None
-            else linearization.tangent(self._canonical, self._tangent_data[1])
-        )
+        """The linear problem that the error of this solution solves."""
+        if self._canonical.nonlinear is None:
+            return self._canonical
+        return linearization.linearize(self._canonical, self._tangent_data[1])
 
     def _contract(
         self,
         terms: Callable[..., Any],
-        seen: EvaluationPoints,
+        points: EvaluationPoints,
         floats: int,
         equation: Equation | None = None,
     ) -> np.ndarray:
+        """Sum `terms` over all features at n points; a `NumericalError` where not finite."""
+        data, where = equation or self._equation, (points.s, points.y)
         with jax.default_device(self._ctx.device):
-            total = contract(
-                terms,
-                self._blocks,
-                equation or self._equation,
-                (seen.s, seen.y),
-                floats,
-                self._ctx,
-                "points",
-            )
-        bad = np.flatnonzero(~np.isfinite(total).reshape(len(seen.t), -1).all(axis=1))
+            total = contract(terms, self._blocks, data, where, floats, self._ctx, "points")
+        bad = np.flatnonzero(~np.isfinite(total).reshape(len(points.t), -1).all(axis=1))
         if bad.size:
-            where = place([seen.t[bad[0]], seen.x[bad[0]]])
+            example = place([points.t[bad[0]], points.x[bad[0]]])
             raise NumericalError(
-                f"the solution is not finite at {bad.size} of {len(seen.t)} points, for example {where}: "
+                f"the solution is not finite at {bad.size} of {len(points.t)} points, "
+                f"for example {example}: "
                 "the data, or a derivative of theirs, are not finite on a path from there."
             )
         return total
@@ -689,8 +790,8 @@ class Solution:
     def __repr__(self) -> str:
         s = self.stats
         known = [name for name in ("estimated_error", "residual_held_out") if s[name] is not None]
-        told = "not solved" if self.solved is False else f"{known[0]}={s[known[0]]:.2g}"
+        quality = "not solved" if self.solved is False else f"{known[0]}={s[known[0]]:.2g}"
         return (
-            f"Solution(dim={self.problem.dim}, family={s['family']!r}, features={s['features']}, rows={s['rows']}, "
-            f"rank={s['rank']}, {told})"
+            f"Solution(dim={self.problem.dim}, family={s['family']!r}, features={s['features']}, "
+            f"rows={s['rows']}, rank={s['rank']}, {quality})"
         )

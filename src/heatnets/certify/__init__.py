@@ -1,1 +1,1 @@
-"""Monte Carlo estimators, error samples, certified values and derivatives."""
+"""Certificates: Monte Carlo estimators, samples of the error, intervals for values, derivatives."""

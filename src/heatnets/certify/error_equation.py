@@ -1,13 +1,21 @@
-"""The error equation: the error of a fit obeys the same PDE as the solution, so samples of its residual estimate it without bias.
+"""Unbiased samples of the error e = u - ũ of a network ũ, by the error equation.
 
-    residual form     u(t, x) - ũ(t, x) = E[e0(X_t)] + t E[R(rt, X_{(1-r)t})],   R = F - (∂_t - div A ∇)ũ,  e0 = u0 - ũ(0, ·)
+    residual form     e(t, x) = E[e0(X_t)] + t E[R(rt, X_{(1-r)t})]
     martingale form   u(t, x) = E[u0(X_t) + ∫ F(t-s, X_s) ds - ∫ ∇ũ(t-s, X_s)·√2 S dW_s]
-
-with X the Brownian path X_s = x + √2 S W_s, A = S Sᵀ. Where coefficients vary, X moves in steps and carries a weight exp(∫ c), and everything is done twice, with
-steps half as many the second time: twice the one less the other is free of the steps' first-order bias. The first needs ũ in C^{1,2}, and has a tiny variance because R is small. The second holds for
-any ũ with a square-integrable gradient, for any step size with left-point sums and F at random times inside the steps; its
-variance falls only with the number of steps.
+with the residual R = F - (∂_t - div A ∇)ũ and e0 = u0 - ũ(0, ·).
 """
+
+# The error of a network solves the same PDE as u, with the residual R as its source: so samples of
+# R estimate it without bias. X is the Brownian path X_s = x + √2 S W_s with A = S Sᵀ.
+#
+# Where coefficients vary, X is simulated in steps and carries a weight exp(∫ c). Every sample is
+# then computed twice on the same path, the second time with half as many steps: twice the first
+# minus the second is free of the first-order bias of the steps (Richardson extrapolation). A third
+# level, with a quarter of the steps, only checks the order; see `PathSimulator.levels`.
+#
+# The residual form needs ũ in C^{1,2}, and has a tiny variance because R is small. The martingale
+# form holds for any ũ with a square-integrable gradient and for any step size, with left-point sums
+# and F at random times inside the steps; its variance falls only with the number of steps.
 
 from __future__ import annotations
 
@@ -24,19 +32,22 @@ from heatnets.fit.collocation import judged, time_fractions
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.paths import PathEnd, PathSimulator
 
-CHUNK = 2**23  # coordinates of sample points held at once
+CHUNK = 2**23  # coordinates of sample points held in memory at once
 
 
 class ValidationSamples(NamedTuple):
-    """Points (t, x) of the region, P of them, and samples (s, y) on paths from each, P x S, with the weight of R there."""
+    """P points (t, x) of the region, and S samples (s, y) of the error equation from each.
+
+    Shapes: t (P,), x (P, dim), s (P, S), y (P, S, dim), weight (P, S), importance (P,).
+    """
 
     t: np.ndarray
     x: np.ndarray
     s: np.ndarray
     y: np.ndarray
-    weight: np.ndarray
-    grown: Any  # exp(∫ c) on the way, where coefficients vary; 1 elsewhere
-    importance: np.ndarray  # of the points, in means over the region
+    weight: np.ndarray  # factor of the residual R(s, y) in the sample
+    grown: Any  # exp(∫ c) along the path, (P, S), where coefficients vary; 1 elsewhere
+    importance: np.ndarray  # weights of the points in means over the region
     pool: Pool
 
 
@@ -46,33 +57,45 @@ def paths(
     samples: int,
     seed: int,
     stream: str,
-    at: WeightedPoints | None = None,
+    chosen: WeightedPoints | None = None,
 ) -> ValidationSamples:
-    """Independent points of (0, T] x region (of t = T for a `Point`), or those given, and independent samples of the error equation there."""
+    """Draw independent points of the region, and samples of the error equation at each.
+
+    Args:
+        problem: the canonical problem.
+        points: the number P of points.
+        samples: the number S of samples at each point.
+        seed: seed of the random numbers.
+        stream: name of their stream.
+        chosen: the P points to use; by default random points of (0, T] x region (with t = T where
+            the region is a `Point`).
+    """
     rng = streams.generator(seed, stream)
-    if at is None:
-        at = WeightedPoints(
-            *judged(problem.region, problem.horizon, points, problem.dim, rng), np.ones(points), 0
-        )
+    if chosen is None:
+        t, x = judged(problem.region, problem.horizon, points, problem.dim, rng)
+        chosen = WeightedPoints(t, x, np.ones(points), 0)
     r, density = time_fractions(rng, (points, samples))
-    start, walk = at.t[:, None], problem.paths
-    moved = walk.go(
-        start, at.x[:, None], (1 - r) * start, walk.draw(rng, (points, samples), problem.dim)
-    )
+    start, simulator = chosen.t[:, None], problem.paths
+    noise = simulator.draw(rng, (points, samples), problem.dim)
+    ends = simulator.go(start, chosen.x[:, None], (1 - r) * start, noise)
     return ValidationSamples(
-        at.t,
-        at.x,
+        chosen.t,
+        chosen.x,
         r * start,
-        moved.place,
-        moved.weight * start / density,
-        moved.weight,
-        at.weight,
-        Pool(at.weight, at.pool),
+        ends.place,
+        ends.weight * start / density,
+        ends.weight,
+        chosen.weight,
+        Pool(chosen.weight, chosen.pool),
     )
 
 
 class WeightedPoints(NamedTuple):
-    """Points (t, x) and weights: weighted means over them are means over (0, T] x region; and how many they were chosen from."""
+    """P points t (P,), x (P, dim) with weights (P,), chosen from `pool` random points.
+
+    Weighted means over the points estimate means over (0, T] x region. `pool` is 0 where the
+    points themselves are random points of the region.
+    """
 
     t: np.ndarray
     x: np.ndarray
@@ -83,44 +106,54 @@ class WeightedPoints(NamedTuple):
 def important_points(
     t: np.ndarray, x: np.ndarray, importance: np.ndarray, count: int, rng: np.random.Generator
 ) -> WeightedPoints:
-    """`count` of many random points, half of them drawn with probabilities that go with their importance: what is rare and large is met, and weighs little."""
+    """Importance sampling: choose `count` of n random points, t (n,), x (n, dim).
+
+    Half of the probability is uniform, half is proportional to the square of the importance (n,).
+    Points with rare large errors are then found, and get small weights.
+    """
     size = float(np.max(importance)) or 1.0
     squares = (importance / size) ** 2  # as errors count in a mean square
-    chance = 0.5 / len(t) + 0.5 * squares / max(float(np.sum(squares)), 1e-300)
-    chance /= np.sum(chance)
-    chosen = rng.choice(len(t), count, p=chance)
-    return WeightedPoints(t[chosen], x[chosen], 1 / (len(t) * chance[chosen]), len(t))
+    probability = 0.5 / len(t) + 0.5 * squares / max(float(np.sum(squares)), 1e-300)
+    probability /= np.sum(probability)
+    chosen = rng.choice(len(t), count, p=probability)
+    return WeightedPoints(t[chosen], x[chosen], 1 / (len(t) * probability[chosen]), len(t))
 
 
 class NetworkEvaluator(NamedTuple):
-    """What a certificate asks of a fit and of the data, at points (n,) and (n, dim)."""
+    """Functions of a network ũ and of the data, at points t (n,), x (n, dim).
 
-    value: Callable[
-        ..., tuple[np.ndarray, np.ndarray]
-    ]  # ũ, and Σ |w_j φ_j|: what rounding goes with
-    residual: Callable[..., tuple[np.ndarray, np.ndarray]]  # R, and the sum of its terms' sizes
+    `gradient`, `residual_gradient` and `initial_gradient` return (n, dim), the others (n,). The
+    `_bend` functions are second derivatives along the curves x + εw + ½ε²c with w, c of shape
+    (n, dim): of ũ, of R and of u0.
+    """
+
+    value: Callable[..., tuple[np.ndarray, np.ndarray]]  # ũ, and Σ |w_j φ_j|: scale of rounding
+    residual: Callable[..., tuple[np.ndarray, np.ndarray]]  # R, and the sum of |its terms|
     gradient: Callable[..., np.ndarray]
     initial: Callable[..., np.ndarray]
     source: Callable[..., np.ndarray]
     residual_gradient: Callable[..., np.ndarray]
     initial_gradient: Callable[..., np.ndarray]
-    value_bend: Callable[
-        ..., np.ndarray
-    ]  # second derivatives along curves y + εw + ½ε²c: of ũ, of R, of u0
+    value_bend: Callable[..., np.ndarray]
     residual_bend: Callable[..., np.ndarray]
     initial_bend: Callable[..., np.ndarray]
-    start: float  # e0 = start · u0
-    slope_cost: int = 1  # of a gradient of ũ, in evaluations of the data
+    start: float  # the factor in e0 = start · u0
+    slope_cost: int = 1  # cost of one gradient of ũ, in evaluations of the data
 
 
-Curve = tuple[
-    np.ndarray, np.ndarray
-]  # first and second derivative of a curve of places, (dim,) each
+Curve = tuple[np.ndarray, np.ndarray]  # first and second derivative (w, c) of a curve, (dim,) each
 
 
 class CorrectionSamples(NamedTuple):
-    """Independent corrections of ũ, one row of pairs per point; what rounding may have done to their mean; how far values on paths spread; and by how much
-    steps half as many change each correction, and half of those again, where paths go in steps: (points, pairs, 2)."""
+    """Independent samples of the error u - ũ, in antithetic pairs.
+
+    Attributes:
+        corrections: samples, (points, pairs).
+        rounding: bound for the rounding error of their mean, (points,).
+        spread: standard deviation of the values along paths, (points,).
+        steps: where paths are simulated in steps, the change of each sample when their number is
+            halved, and when it is halved again, (points, pairs, 2); zeros elsewhere.
+    """
 
     corrections: np.ndarray
     rounding: np.ndarray
@@ -136,62 +169,88 @@ def residual_form(
     pairs: int,
     rngs: list[Any],
 ) -> CorrectionSamples:
-    """Antithetic pairs of e0(X_t) + t R(rt, X_{(1-r)t}) / density(r), with r from `time_fractions`."""
-    walk, dim = problem.paths, problem.dim
-    out, steps, rounding = np.empty((len(t), pairs)), np.zeros((len(t), pairs, 2)), np.zeros(len(t))
-    for some, first, last in _chunks(len(t), pairs, 2 * _width(problem)):
-        n, here, there = last - first, t[some, None], x[some, None, :]
-        drawn = [(*time_fractions(rng, n), walk.draw(rng, (n,), dim)) for rng in rngs[some]]
-        r, density, noise = (np.stack(parts) for parts in zip(*drawn, strict=True))
-        weight = here / density
-        found: list[tuple[float, np.ndarray]] = []
-        for factor, level, own in walk.levels(noise):
-            R, terms = antithetic_mean(u.residual, level, here, there, (1 - r) * here, own)
+    """Antithetic pairs of e0(X_t) + t R(rt, X_{(1-r)t}) / density(r), r from `time_fractions`.
+
+    Points t (n,), x (n, dim), with one random generator for each.
+    """
+    simulator, dim = problem.paths, problem.dim
+    corrections, steps = np.empty((len(t), pairs)), np.zeros((len(t), pairs, 2))
+    rounding = np.zeros(len(t))
+    for rows, first, last in _chunks(len(t), pairs, 2 * _noise_size(problem)):
+        n, time, start = last - first, t[rows, None], x[rows, None, :]
+        draws = [(*time_fractions(rng, n), simulator.draw(rng, (n,), dim)) for rng in rngs[rows]]
+        r, density, noise = (np.stack(parts) for parts in zip(*draws, strict=True))
+        weight = time / density
+        levels: list[tuple[float, np.ndarray]] = []
+        for factor, level, level_noise in simulator.levels(noise):
+            R, terms = antithetic_mean(u.residual, level, time, start, (1 - r) * time, level_noise)
             value = weight * R
-            if not found:
-                rounding[some] += EPS * np.sum(weight * terms, axis=1) / pairs
+            if not levels:
+                rounding[rows] += EPS * np.sum(weight * terms, axis=1) / pairs
             if u.start:
-                (e0,) = antithetic_mean(lambda s, y: (u.initial(y),), level, here, there, here, own)
+                (e0,) = antithetic_mean(
+                    lambda s, y: (u.initial(y),), level, time, start, time, level_noise
+                )
                 value = value + u.start * e0
-            found.append((factor, value))
-        out[some, first:last], steps[some, first:last] = combined(found)
-    return CorrectionSamples(out, rounding, np.zeros(len(t)), steps)
+            levels.append((factor, value))
+        corrections[rows, first:last], steps[rows, first:last] = combined(levels)
+    return CorrectionSamples(corrections, rounding, np.zeros(len(t)), steps)
 
 
-def combined(found: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Levels of a walk, each times its factor, added; and how they differ, the finest two first, along a new last axis of two."""
-    if len(found) == 1:
-        return found[0][1], np.zeros((*found[0][1].shape, 2))
-    values = [value for _, value in found]
-    return sum(factor * value for factor, value in found if factor), np.stack(
-        [a - b for a, b in itertools.pairwise(values)], axis=-1
-    )  # type: ignore[return-value]
+def combined(levels: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Richardson extrapolation over the levels of a path simulator, the finest level first.
+
+    Args:
+        levels: the factor of each level in the sum, and its values, (...).
+
+    Returns:
+        The sum of factor · values, (...), and the differences of neighbouring levels, (..., 2),
+        that of the two finest first; zeros where there is only one level.
+    """
+    if len(levels) == 1:
+        ((_, exact),) = levels
+        return exact, np.zeros((*exact.shape, 2))
+    values = [value for _, value in levels]
+    total = sum(factor * value for factor, value in levels if factor)
+    differences = np.stack([a - b for a, b in itertools.pairwise(values)], axis=-1)
+    return total, differences  # type: ignore[return-value]
 
 
 def allowance(steps: np.ndarray) -> Any:
-    """What is allowed for steps, from the mean differences of the levels (..., 2): all that the last halving changed, or half of what the one before did."""
+    """Bound for the bias of paths in steps, from mean differences of the levels, (..., 2) -> (...).
+
+    All that the last halving of the number of steps changed, or half of what the one before did.
+    """
     return np.maximum(np.abs(steps[..., 0]), 0.5 * np.abs(steps[..., 1]))
 
 
 def antithetic_mean(
     function: Callable[..., Any],
-    walk: PathSimulator,
+    simulator: PathSimulator,
     t: np.ndarray,
     x: np.ndarray,
     lag: np.ndarray,
     noise: np.ndarray,
 ) -> list[np.ndarray]:
-    """A function of points, weighted, averaged over the ends of paths with a noise and with its opposite."""
-    ways = [walk.go(t, x, lag, sign * noise) for sign in (1.0, -1.0)]
-    shape, dim = ways[0].place.shape[:-1], x.shape[-1]
+    """Weighted mean of a function over the ends of two paths, with a noise and its opposite.
+
+    Args:
+        function: maps times (n,) and places (n, dim) to a tuple of arrays (n,).
+        simulator: of the paths.
+        t: start times, broadcast with `lag`.
+        x: start places, (..., dim).
+        lag: durations of the paths.
+        noise: of the paths, as from `simulator.draw`.
+    """
+    ends = [simulator.go(t, x, lag, sign * noise) for sign in (1.0, -1.0)]
+    shape, dim = ends[0].place.shape[:-1], x.shape[-1]
     time = np.broadcast_to(t - lag, shape)
-    found = function(
-        np.tile(time.ravel(), 2), np.concatenate([way.place.reshape(-1, dim) for way in ways])
-    )
-    half = time.size
+    places = np.concatenate([end.place.reshape(-1, dim) for end in ends])
+    results = function(np.tile(time.ravel(), 2), places)
+    n = time.size
     return [
-        0.5 * (ways[0].weight * f[:half].reshape(shape) + ways[1].weight * f[half:].reshape(shape))
-        for f in found
+        0.5 * (ends[0].weight * f[:n].reshape(shape) + ends[1].weight * f[n:].reshape(shape))
+        for f in results
     ]
 
 
@@ -204,63 +263,77 @@ def martingale_form(
     rngs: list[Any],
     steps: int,
 ) -> CorrectionSamples:
-    """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√2 SΔW, less ũ(t, x): steps shorten towards the initial time."""
+    """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√2 SΔW, minus ũ(t, x).
+
+    Points t (n,), x (n, dim), with one random generator for each. The steps get shorter towards the
+    initial time. With `steps` = 0 there is no martingale term: plain Monte Carlo.
+    """
     dim = problem.dim
-    out, change, spread = np.empty((len(t), pairs)), np.zeros((len(t), pairs, 2)), np.zeros(len(t))
+    corrections, changes = np.empty((len(t), pairs)), np.zeros((len(t), pairs, 2))
+    spread = np.zeros(len(t))
     value, terms = u.value(t, x)
     slope = u.gradient(t, x) if steps else None
     moves = max(steps, 1)
-    walk = problem.paths.over(2 * moves)
-    for some, first, last in _chunks(len(t), pairs, 4 * _width(problem)):
-        n, count = last - first, len(t[some])
-        paths: list[_Path] = []
+    simulator = problem.paths.over(2 * moves)
+    signs = tuple(enumerate((1.0, -1.0)))
+    for rows, first, last in _chunks(len(t), pairs, 4 * _noise_size(problem)):
+        n, count = last - first, len(t[rows])
+        states: list[_PathState] = []  # one for each level of the simulator
         for k in range(moves):
-            to_go, after = (t[some, None] * (1 - m / moves) ** 2 for m in (k, k + 1))
-            h = to_go - after
-            drawn = [(rng.random(n), walk.draw(rng, (2, n), dim)) for rng in rngs[some]]
-            fraction, noise = (np.stack(parts) for parts in zip(*drawn, strict=True))
-            levels = list(zip(walk.levels(noise[:, 0]), walk.levels(noise[:, 1]), strict=True))
-            paths = paths or [
-                _Path(factor, x[some, None, :], (2, count, n, dim)) for (factor, _, _), _ in levels
+            time, next_time = (t[rows, None] * (1 - m / moves) ** 2 for m in (k, k + 1))
+            h = time - next_time
+            draws = [(rng.random(n), simulator.draw(rng, (2, n), dim)) for rng in rngs[rows]]
+            fraction, noise = (np.stack(parts) for parts in zip(*draws, strict=True))
+            # Each step has two parts: to a random time inside it, where F is taken, and the rest.
+            levels = list(
+                zip(simulator.levels(noise[:, 0]), simulator.levels(noise[:, 1]), strict=True)
+            )
+            states = states or [
+                _PathState(factor, x[rows, None, :], (2, count, n, dim))
+                for (factor, _, _), _ in levels
             ]
-            for path, ((_, level, inside), (_, _, rest)) in zip(paths, levels, strict=True):
-                way, mid = path.place, to_go - fraction * h
-                one = [
-                    level.go(to_go, way[i], fraction * h, sign * inside)
-                    for i, sign in enumerate((1.0, -1.0))
+            for state, ((_, level, noise_in), (_, _, noise_rest)) in zip(
+                states, levels, strict=True
+            ):
+                place, mid = state.place, time - fraction * h
+                inner = [
+                    level.go(time, place[i], fraction * h, sign * noise_in) for i, sign in signs
                 ]
-                two = [
-                    level.go(mid, one[i].place, (1 - fraction) * h, sign * rest)
-                    for i, sign in enumerate((1.0, -1.0))
+                outer = [
+                    level.go(mid, inner[i].place, (1 - fraction) * h, sign * noise_rest)
+                    for i, sign in signs
                 ]
                 if problem.has_source:
-                    there = np.stack([m.place for m in one])
-                    path.total += path.weight * _weights(one) * h * _at(u.source, mid, there)
+                    force = _evaluate_pairs(u.source, mid, np.stack([end.place for end in inner]))
+                    state.total += state.weight * _stack_weights(inner) * h * force
                 if slope is not None:
-                    here = (
-                        slope[some, None, :]
+                    gradient = (
+                        slope[rows, None, :]
                         if k == 0
-                        else _at(u.gradient, np.broadcast_to(to_go, (count, n)), way)
+                        else _evaluate_pairs(u.gradient, np.broadcast_to(time, (count, n)), place)
                     )
-                    push = np.stack([a.push + b.push for a, b in zip(one, two, strict=True)])
-                    path.martingale += path.weight * np.sum(here * push, axis=-1)
-                path.place = np.stack([m.place for m in two])
-                path.weight = path.weight * _weights(one) * _weights(two)
-        for path in paths:
-            path.total += path.weight * _at(
-                lambda s, y: u.initial(y), np.zeros((count, n)), path.place
+                    push = np.stack([a.push + b.push for a, b in zip(inner, outer, strict=True)])
+                    state.martingale += state.weight * np.sum(gradient * push, axis=-1)
+                state.place = np.stack([end.place for end in outer])
+                state.weight = state.weight * _stack_weights(inner) * _stack_weights(outer)
+        for state in states:
+            state.total += state.weight * _evaluate_pairs(
+                lambda s, y: u.initial(y), np.zeros((count, n)), state.place
             )
-        found = [
-            (path.factor, (path.total - path.martingale).mean(axis=0) - value[some, None])
-            for path in paths
+        samples = [
+            (state.factor, (state.total - state.martingale).mean(axis=0) - value[rows, None])
+            for state in states
         ]
-        out[some, first:last], change[some, first:last] = combined(found)
-        spread[some] = np.maximum(spread[some], paths[0].total.std(axis=(0, 2)))
-    return CorrectionSamples(out, EPS * terms, spread, change)
+        corrections[rows, first:last], changes[rows, first:last] = combined(samples)
+        spread[rows] = np.maximum(spread[rows], states[0].total.std(axis=(0, 2)))
+    return CorrectionSamples(corrections, EPS * terms, spread, changes)
 
 
-class _Path:
-    """Paths on their way, two ways from each point: where they are, their weights, what they have gathered."""
+class _PathState:
+    """Antithetic pairs of paths between two steps: places, weights, and the two running sums.
+
+    `place` has the shape (2, points, pairs, dim), the others (2, points, pairs).
+    """
 
     def __init__(self, factor: float, x: np.ndarray, shape: tuple[int, ...]) -> None:
         self.factor, self.place = factor, np.broadcast_to(x, shape)
@@ -268,44 +341,46 @@ class _Path:
         self.total, self.martingale = np.zeros(shape[:-1]), np.zeros(shape[:-1])
 
 
-def _weights(ways: list[PathEnd]) -> Any:
-    return 1.0 if isinstance(ways[0].weight, float) else np.stack([way.weight for way in ways])
+def _stack_weights(ends: list[PathEnd]) -> Any:
+    """The weights of both paths of a pair, (2, ...); 1 where paths carry none."""
+    return 1.0 if isinstance(ends[0].weight, float) else np.stack([end.weight for end in ends])
 
 
 def residual_gradients(
     problem: CanonicalProblem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any
 ) -> Iterator[SampleBatch]:
-    """Antithetic pairs of ∇e0(X_t) + t ∇R(rt, X_{(1-r)t}) / density(r) at one point, as pieces (n, dim): the residual form, differentiated.
+    """Antithetic pairs of ∇e0(X_t) + t ∇R(rt, X_{(1-r)t}) / density(r) at one point x (dim,).
 
-    The other way, a likelihood weight R ξ/σ in place of ∇R, has about d times the variance: each component then carries the noise of all.
+    The gradient of the residual form, in batches (n, dim). The alternative, a likelihood weight
+    R ξ/σ in place of ∇R, has about d times the variance: each component then carries the noise of
+    all.
     """
 
-    def slopes(
-        value: Callable[..., np.ndarray], slope: Callable[..., np.ndarray], way: _PathArgs
+    def pull_back(
+        value: Callable[..., np.ndarray], slope: Callable[..., np.ndarray], args: _PathArgs
     ) -> np.ndarray:
-        level, time, lag, noise = way
-        moved = level.go(time, x, lag, noise)
-        pulled = np.broadcast_to(np.asarray(moved.weight), time.shape)[:, None] * slope(
-            time - lag, moved.place
-        )
-        by_weight = value(time - lag, moved.place) if reacts(problem) else np.zeros(len(time))
-        return level.pull(time, x, lag, noise, pulled, by_weight)
+        """Gradients in x of weight · value at the ends of paths, (n, dim)."""
+        level, time, lag, noise = args
+        ends = level.go(time, x, lag, noise)
+        weight = np.broadcast_to(np.asarray(ends.weight), time.shape)[:, None]
+        by_place = weight * slope(time - lag, ends.place)
+        by_weight = value(time - lag, ends.place) if reacts(problem) else np.zeros(len(time))
+        return level.pull(time, x, lag, noise, by_place, by_weight)
 
-    def residual(way: _PathArgs) -> np.ndarray:
-        return slopes(lambda s, y: u.residual(s, y)[0], u.residual_gradient, way)
+    def residual(args: _PathArgs) -> np.ndarray:
+        return pull_back(lambda s, y: u.residual(s, y)[0], u.residual_gradient, args)
 
-    def start(way: _PathArgs) -> np.ndarray:
-        return slopes(lambda s, y: u.initial(y), lambda s, y: u.initial_gradient(y), way)
+    def start(args: _PathArgs) -> np.ndarray:
+        return pull_back(lambda s, y: u.initial(y), lambda s, y: u.initial_gradient(y), args)
 
-    yield from _paired(problem, u, t, pairs, rng, residual, start, 4)
-
-
-_PathArgs = tuple[
-    PathSimulator, np.ndarray, np.ndarray, np.ndarray
-]  # of paths: walk, time, lag and noise
+    yield from _antithetic_batches(problem, u, t, pairs, rng, residual, start, 4)
 
 
-def _paired(
+# Simulator, start times (n,), lags (n,) and noise of n paths.
+_PathArgs = tuple[PathSimulator, np.ndarray, np.ndarray, np.ndarray]
+
+
+def _antithetic_batches(
     problem: CanonicalProblem,
     u: NetworkEvaluator,
     t: float,
@@ -315,25 +390,32 @@ def _paired(
     start: Callable[[_PathArgs], np.ndarray],
     floats: int,
 ) -> Iterator[SampleBatch]:
-    """The residual form at one point with something else than values of R and e0: means over both ways, (n, k), weighted and added over levels."""
-    walk, dim = problem.paths, problem.dim
-    for n in _pieces(pairs, floats * _width(problem)):
+    """The residual form at one point, with derivatives in place of the values of R and e0.
+
+    `residual` and `start` map n paths to arrays (n, k). Batches are means over antithetic pairs,
+    extrapolated over the levels of the simulator, (n, k).
+    """
+    simulator, dim = problem.paths, problem.dim
+    for n in _batch_sizes(pairs, floats * _noise_size(problem)):
         r, density = time_fractions(rng, n)
-        noise, time = walk.draw(rng, (n,), dim), np.full(2 * n, t)
-        found = []
-        for factor, level, own in walk.levels(noise):
-            both = np.concatenate([own, -own])
-            parts = residual((level, time, np.tile((1 - r) * t, 2), both))
+        noise, time = simulator.draw(rng, (n,), dim), np.full(2 * n, t)
+        levels = []
+        for factor, level, level_noise in simulator.levels(noise):
+            pair_noise = np.concatenate([level_noise, -level_noise])
+            parts = residual((level, time, np.tile((1 - r) * t, 2), pair_noise))
             total = (t / density)[:, None] * 0.5 * (parts[:n] + parts[n:])
             if u.start:
-                parts = start((level, time, time, both))
+                parts = start((level, time, time, pair_noise))
                 total = total + u.start * 0.5 * (parts[:n] + parts[n:])
-            found.append((factor, total))
-        yield SampleBatch(*combined(found))
+            levels.append((factor, total))
+        yield SampleBatch(*combined(levels))
 
 
 class SampleBatch(NamedTuple):
-    """Samples of a vector, (n, k), and by how much steps half as many change them, and half of those again, (n, k, 2)."""
+    """Samples of a vector, (n, k), and their changes when steps are halved once and twice.
+
+    `steps` has the shape (n, k, 2); None where paths have no steps.
+    """
 
     samples: np.ndarray
     steps: np.ndarray | None = None
@@ -348,53 +430,50 @@ def martingale_gradients(
     rng: Any,
     steps: int,
 ) -> Iterator[SampleBatch]:
-    """Antithetic pairs of an unbiased sample of ∇u(t, x) at one point, less ∇ũ(t, x), as pieces (n, dim): no derivative of the data is taken.
+    """Antithetic pairs of unbiased samples of ∇u(t, x) - ∇ũ(t, x) at one point x (dim,).
 
-    ∇u = E[(u0(X_t) - Σ g·√2 SΔW) S⁻ᵀW_t/(√2 t) + Σ g h/t + Σ h F S⁻ᵀW_s/(√2 s)], g = ∇ũ at the left ends: the weight S⁻ᵀW_t/(√2 t) in place of a
-    derivative, and what it makes of the martingale, E[g·SΔW S⁻ᵀW_t] = E[g] h, given back.
+    No derivative of the data is taken. Batches have the shape (n, dim).
+
+        ∇u = E[(u0(X_t) - Σ g·√2 SΔW) S⁻ᵀW_t/(√2 t) + Σ g h/t + Σ h F S⁻ᵀW_s/(√2 s)],
+        g = ∇ũ at the left ends of the steps.
+
+    The weight S⁻ᵀW_t/(√2 t) takes the place of a derivative. The term Σ g h/t adds again what this
+    weight makes of the martingale, E[g·SΔW S⁻ᵀW_t] = E[g] h.
     """
     diffusion, dim = problem.diffusion, problem.dim
     slope = u.gradient(np.array([t]), x[None])
-    for n in _pieces(pairs, 8 * dim):
+    for n in _batch_sizes(pairs, 8 * dim):
         place = np.broadcast_to(x, (2, 1, n, dim))
         scalar, weighted, path = np.zeros((2, 1, n)), np.zeros((n, dim)), np.zeros((n, dim))
         for k in range(steps):
-            to_go, after = (t * (1 - m / steps) ** 2 for m in (k, k + 1))
-            h, fraction, noise = (
-                to_go - after,
-                rng.random(n),
-                diffusion.apply_sqrt(rng.standard_normal((2, n, dim))),
-            )
-            inside = np.sqrt(2 * fraction * h)[:, None] * noise[0]
-            whole = inside + np.sqrt(2 * (1 - fraction) * h)[:, None] * noise[1]
+            time, next_time = (t * (1 - m / steps) ** 2 for m in (k, k + 1))
+            h, fraction = time - next_time, rng.random(n)
+            noise = diffusion.apply_sqrt(rng.standard_normal((2, n, dim)))
+            # To a random time inside the step, where F is taken; and to its end.
+            inner = np.sqrt(2 * fraction * h)[:, None] * noise[0]
+            increment = inner + np.sqrt(2 * (1 - fraction) * h)[:, None] * noise[1]
             if problem.has_source:
-                force = _at(
-                    u.source,
-                    (to_go - fraction * h)[None],
-                    place + np.stack([inside, -inside])[:, None],
-                )[:, 0]
-                gone = t - to_go + fraction * h
-                weighted += (h * 0.5 * (force[0] - force[1]) / (2 * gone))[
-                    :, None
-                ] * diffusion.solve(path + inside)
-            here = (
+                mid = (time - fraction * h)[None]
+                force = _evaluate_pairs(u.source, mid, place + np.stack([inner, -inner])[:, None])
+                force = force[:, 0]
+                elapsed = t - time + fraction * h
+                odd_force = h * 0.5 * (force[0] - force[1]) / (2 * elapsed)
+                weighted += odd_force[:, None] * diffusion.solve(path + inner)
+            gradient = (
                 np.broadcast_to(slope, (2, 1, n, dim))
                 if k == 0
-                else _at(u.gradient, np.full((1, n), to_go), place)
+                else _evaluate_pairs(u.gradient, np.full((1, n), time), place)
             )
-            move = np.stack([whole, -whole])[:, None]
-            scalar -= np.sum(here * move, axis=-1)
-            weighted += 0.5 * (here[0, 0] + here[1, 0]) * h / t
-            place, path = place + move, path + whole
-        scalar += _at(lambda s, y: u.initial(y), np.zeros((1, n)), place)
-        yield SampleBatch(
-            weighted
-            + (0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t))[:, None] * diffusion.solve(path)
-            - slope
-        )
+            move = np.stack([increment, -increment])[:, None]
+            scalar -= np.sum(gradient * move, axis=-1)
+            weighted += 0.5 * (gradient[0, 0] + gradient[1, 0]) * h / t
+            place, path = place + move, path + increment
+        scalar += _evaluate_pairs(lambda s, y: u.initial(y), np.zeros((1, n)), place)
+        odd_part = 0.5 * (scalar[0, 0] - scalar[1, 0]) / (2 * t)
+        yield SampleBatch(weighted + odd_part[:, None] * diffusion.solve(path) - slope)
 
 
-def residual_bends(
+def residual_curvatures(
     problem: CanonicalProblem,
     u: NetworkEvaluator,
     t: float,
@@ -403,40 +482,42 @@ def residual_bends(
     pairs: int,
     rng: Any,
 ) -> Iterator[SampleBatch]:
-    """Antithetic pairs of the second derivative of the residual form along a curve x + εw + ½ε²c, as pieces (n, 1)."""
+    """Antithetic pairs of second derivatives of the residual form along x + εw + ½ε²c, (n, 1)."""
 
-    def bends(
+    def differentiate(
         value: Callable[..., np.ndarray],
         slope: Callable[..., np.ndarray],
         bend: Callable[..., np.ndarray],
-        way: _PathArgs,
+        args: _PathArgs,
     ) -> np.ndarray:
-        level, time, lag, noise = way
+        """Second derivatives of weight · value at the ends of paths, (n, 1)."""
+        level, time, lag, noise = args
         w, c = (np.broadcast_to(v, (len(time), len(x))) for v in curve)
-        moved, first, second = level.curve(time, np.broadcast_to(x, w.shape), lag, noise, w, c)
+        ends, first, second = level.curve(time, np.broadcast_to(x, w.shape), lag, noise, w, c)
         s = time - lag
-        found = moved.weight * bend(s, moved.place, first.place, second.place)
-        if reacts(problem):  # weights bend, too
-            along = np.sum(slope(s, moved.place) * first.place, axis=1)
-            found = found + 2 * first.weight * along + second.weight * value(s, moved.place)
-        return found[:, None]
+        samples = ends.weight * bend(s, ends.place, first.place, second.place)
+        if reacts(problem):  # the weights depend on x, too: product rule
+            along = np.sum(slope(s, ends.place) * first.place, axis=1)
+            samples = samples + 2 * first.weight * along + second.weight * value(s, ends.place)
+        return samples[:, None]
 
-    def residual(way: _PathArgs) -> np.ndarray:
-        return bends(lambda s, y: u.residual(s, y)[0], u.residual_gradient, u.residual_bend, way)
-
-    def start(way: _PathArgs) -> np.ndarray:
-        gradient, bend = u.initial_gradient, u.initial_bend
-        return bends(
-            lambda s, y: u.initial(y),
-            lambda s, y: gradient(y),
-            lambda s, y, w, c: bend(y, w, c),
-            way,
+    def residual(args: _PathArgs) -> np.ndarray:
+        return differentiate(
+            lambda s, y: u.residual(s, y)[0], u.residual_gradient, u.residual_bend, args
         )
 
-    yield from _paired(problem, u, t, pairs, rng, residual, start, 8)
+    def start(args: _PathArgs) -> np.ndarray:
+        return differentiate(
+            lambda s, y: u.initial(y),
+            lambda s, y: u.initial_gradient(y),
+            lambda s, y, w, c: u.initial_bend(y, w, c),
+            args,
+        )
+
+    yield from _antithetic_batches(problem, u, t, pairs, rng, residual, start, 8)
 
 
-def weighted_bends(
+def weighted_curvatures(
     problem: CanonicalProblem,
     u: NetworkEvaluator,
     t: float,
@@ -445,67 +526,71 @@ def weighted_bends(
     pairs: int,
     rng: Any,
 ) -> Iterator[SampleBatch]:
-    """Antithetic pairs of an unbiased sample of the second derivative of u along a curve x + εw + ½ε²c, as pieces (n, 1): no derivative of the data.
+    """Antithetic pairs of unbiased samples of the second derivative of u along x + εw + ½ε²c.
 
-    With p = √(2s) Sξ the way a path has gone in a time s, E[f(x + p)] has the derivatives E[f ((wᵀA⁻¹p)²/(2s) - wᵀA⁻¹w)/(2s)] along w twice and
-    E[f cᵀA⁻¹p/(2s)] along c. Constants have none, so f is measured from its value at x, where the network's is near.
+    No derivative of the data is taken. Batches have the shape (n, 1). With p = √(2s) Sξ the
+    increment of a path over a time s, E[f(x + p)] has the derivatives
+
+        E[f ((wᵀA⁻¹p)²/(2s) - wᵀA⁻¹w)/(2s)]   along w twice,
+        E[f cᵀA⁻¹p/(2s)]                      along c.
+
+    Both are zero for a constant f. So f is measured from its value at x, for u0 from ũ(t, x).
     """
     diffusion, dim = problem.diffusion, problem.dim
     w, c = curve
-    bent, pulled = diffusion.solve(w), diffusion.solve(c)
-    size = float(w @ bent)
+    solved_w, solved_c = diffusion.solve(w), diffusion.solve(c)  # A⁻¹w, A⁻¹c
+    size = float(w @ solved_w)
 
     def weigh(f: np.ndarray, centre: Any, p: np.ndarray, s: Any) -> np.ndarray:
+        """Weighted samples (n,) from values f (2, n) at x ± p, p (n, dim)."""
         even, odd = 0.5 * (f[0] + f[1]) - centre, 0.5 * (f[0] - f[1])
-        return (even * ((p @ bent) ** 2 / (2 * s) - size) + odd * (p @ pulled)) / (2 * s)
+        return (even * ((p @ solved_w) ** 2 / (2 * s) - size) + odd * (p @ solved_c)) / (2 * s)
 
-    (level,) = u.value(np.array([t]), x[None])[0]
-    for n in _pieces(pairs, 8 * dim):
+    (network_value,) = u.value(np.array([t]), x[None])[0]
+    for n in _batch_sizes(pairs, 8 * dim):
         lag = t * (1 - rng.random(n))
         noise = diffusion.apply_sqrt(rng.standard_normal((2, n, dim)))
         p = np.sqrt(2 * t) * noise[0]
-        found = weigh(
-            _at(lambda s, y: u.initial(y), np.zeros((1, n)), x + np.stack([p, -p])[:, None])[:, 0],
-            level,
-            p,
-            t,
-        )
+        ends = x + np.stack([p, -p])[:, None]
+        initial = _evaluate_pairs(lambda s, y: u.initial(y), np.zeros((1, n)), ends)[:, 0]
+        samples = weigh(initial, network_value, p, t)
         if problem.has_source:
             q = np.sqrt(2 * lag)[:, None] * noise[1]
-            force = _at(u.source, (t - lag)[None], x + np.stack([q, -q])[:, None])[:, 0]
-            found = found + t * weigh(
-                force, u.source(t - lag, np.broadcast_to(x, (n, dim))), q, lag
-            )
-        yield SampleBatch(found[:, None])
+            mids = x + np.stack([q, -q])[:, None]
+            force = _evaluate_pairs(u.source, (t - lag)[None], mids)[:, 0]
+            centre = u.source(t - lag, np.broadcast_to(x, (n, dim)))
+            samples = samples + t * weigh(force, centre, q, lag)
+        yield SampleBatch(samples[:, None])
 
 
 def reacts(problem: CanonicalProblem) -> bool:
-    """Whether paths carry weights that differ."""
+    """Whether the weights of paths depend on the path: the reaction is a function."""
     return problem.coefficients is not None and callable(problem.coefficients.reaction)
 
 
-def _width(problem: CanonicalProblem) -> int:
-    """Numbers of the noise of one path."""
+def _noise_size(problem: CanonicalProblem) -> int:
+    """The number of random numbers that one path takes."""
     return int(np.prod(problem.paths.normals(problem.dim)))
 
 
-def _pieces(pairs: int, width: int) -> list[int]:
+def _batch_sizes(pairs: int, width: int) -> list[int]:
+    """Split `pairs` samples of `width` numbers each so that a batch holds at most `CHUNK`."""
     most = max(1, CHUNK // width)
-    return [min(most, pairs - a) for a in range(0, pairs, most)]
+    return [min(most, pairs - first) for first in range(0, pairs, most)]
 
 
-def _at(function: Callable[..., Any], t: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """A function of points at places (2, points, pairs, dim), times the same for both ways."""
-    found = function(np.tile(t.ravel(), 2), x.reshape(-1, x.shape[-1]))
-    return found.reshape(*x.shape[:-1], *found.shape[1:])
+def _evaluate_pairs(function: Callable[..., Any], t: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """A function at places (2, points, pairs, dim); times t (points, pairs) serve both paths."""
+    values = function(np.tile(t.ravel(), 2), x.reshape(-1, x.shape[-1]))
+    return values.reshape(*x.shape[:-1], *values.shape[1:])
 
 
 def _chunks(points: int, pairs: int, width: int) -> list[tuple[slice, int, int]]:
-    """(points, first pair, last pair) so that no more than `CHUNK` coordinates are held."""
+    """(points, first pair, last pair) such that at most `CHUNK` coordinates are held at once."""
     most = max(1, CHUNK // width)
     together = max(1, most // pairs)
     return [
-        (slice(i, min(i + together, points)), a, min(a + most, pairs))
+        (slice(i, min(i + together, points)), first, min(first + most, pairs))
         for i in range(0, points, together)
-        for a in range(0, pairs, most)
+        for first in range(0, pairs, most)
     ]

@@ -1,9 +1,11 @@
-"""Where a value comes from: the initial condition, the source by time lag, and the features that carry it.
+"""Where a value comes from: the initial condition, the source by time lag, and the features.
 
-The mild formulation splits the true value, u(t, x) = E[u0(X_t)] + ∫_0^t E[F(t - lag, X_lag)] d lag, and the parts are estimated by Monte Carlo,
-each with its standard error. The network's own parts, Σ w_j φ_j over each kind of feature, need not be the same: trained weights may let
-features of one kind do the work of the other.
+    u(t, x) = E[u0(X_t)] + ∫_0^t E[F(t - lag, X_lag)] d lag    (mild formulation)
+Both parts are estimated by Monte Carlo, with standard errors.
 """
+
+# The parts of the network, Σ w_j φ_j over each kind of feature, need not be the same as those of
+# the true value: with trained weights, features of one kind may do the work of the other.
 
 from __future__ import annotations
 
@@ -17,18 +19,25 @@ import numpy as np
 from heatnets.certify.error_equation import NetworkEvaluator, allowance, combined
 from heatnets.pde.canonical import CanonicalProblem
 
-_BINS = 8
+_BINS = 8  # intervals of lag
 
 
 class Part(NamedTuple):
-    """A part of the value, and its standard error."""
+    """A part of the value u(t, x), and its standard error."""
 
     value: float
     error: float
 
 
 class Influence(NamedTuple):
-    """One feature: its kind ("initial" or "source"), its number there, what it adds to the value, its weight at this time."""
+    """One feature of the network.
+
+    Attributes:
+        kind: "initial" or "source".
+        number: its index among the features of this kind.
+        adds: its part w_j φ_j(t, x) of the value.
+        weight: its weight w_j at this time.
+    """
 
     kind: str
     number: int
@@ -38,41 +47,68 @@ class Influence(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `solution.explain` found at one point."""
+    """The parts of the value at one point, from `Solution.explain`.
+
+    A `Part` is a pair (value, error): a Monte Carlo estimate and its standard error. Dictionaries
+    have the keys "initial" and "source", where the network has such features.
+
+    Attributes:
+        t: the time.
+        x: the point, (dim,).
+        value: the value of the network.
+        initial: the part of the initial condition, E[u0(X_t)].
+        source: the part of the source.
+        lags: edges of the intervals of lag, from 0 to t, (bins + 1,); empty without a source.
+        by_lag: the part of the source for each interval of lag.
+        network: the parts of the network, Σ w_j φ_j of each kind of feature.
+        contributions: w_j φ_j of each feature, (features of the kind,).
+        weights: w_j of each feature at this time, (features of the kind,).
+        effective: the effective number of features, (Σ |w_j φ_j|)² / Σ (w_j φ_j)².
+        influential: the five features with the largest |w_j φ_j|.
+        samples: the number of Monte Carlo samples.
+    """
 
     t: float
     x: np.ndarray
     value: float
     initial: Part
     source: Part
-    lags: np.ndarray  # edges of the intervals of lag, from 0 to t
+    lags: np.ndarray
     by_lag: tuple[Part, ...]
-    network: dict[str, float]  # the network's own parts
-    contributions: dict[str, np.ndarray]  # w_j φ_j of each kind
-    weights: dict[str, np.ndarray]  # w_j at this time, of each kind
+    network: dict[str, float]
+    contributions: dict[str, np.ndarray]
+    weights: dict[str, np.ndarray]
     effective: float
     influential: tuple[Influence, ...]
     samples: int
 
-    def seen(self, t: float, x: np.ndarray, lags: np.ndarray, unit: float) -> Explanation:
-        """The same in the user's times, places and values."""
+    def in_user_units(self, t: float, x: np.ndarray, lags: np.ndarray, unit: float) -> Explanation:
+        """The explanation at the user's time, point and lags, with values times `unit`."""
 
-        def part(p: Part) -> Part:
-            return Part(unit * p.value, unit * p.error)
+        def scale(part: Part) -> Part:
+            return Part(unit * part.value, unit * part.error)
 
         return replace(
-            self, t=t, x=x, lags=lags, value=unit * self.value, initial=part(self.initial), source=part(self.source),
-            by_lag=tuple(map(part, self.by_lag)), network={k: unit * v for k, v in self.network.items()},
+            self,
+            t=t,
+            x=x,
+            lags=lags,
+            value=unit * self.value,
+            initial=scale(self.initial),
+            source=scale(self.source),
+            by_lag=tuple(map(scale, self.by_lag)),
+            network={k: unit * v for k, v in self.network.items()},
             contributions={k: unit * c for k, c in self.contributions.items()},
             influential=tuple(i._replace(adds=unit * i.adds) for i in self.influential),
-        )  # fmt: skip
+        )
 
     def __str__(self) -> str:
         width = max(abs(p.value) for p in (self.initial, self.source, *self.by_lag)) or 1.0
 
         def line(name: str, part: Part) -> str:
             bar = "█" * round(24 * abs(part.value) / width)
-            return f"  {name:26} {part.value:12.5g} ± {part.error:<8.2g} {'-' if part.value < 0 else '+'}{bar}"
+            sign = "-" if part.value < 0 else "+"
+            return f"  {name:26} {part.value:12.5g} ± {part.error:<8.2g} {sign}{bar}"
 
         lines = [
             f"u({self.t:g}, x) = {self.value:.8g}",
@@ -87,14 +123,15 @@ class Explanation:
         for kind, total in self.network.items():
             w = self.weights[kind]
             lines.append(
-                f"  {kind:26} {total:12.5g}   {len(w)} features, weights {np.min(w):.3g} to {np.max(w):.3g}; 1/M would be {1 / len(w):.3g}"
+                f"  {kind:26} {total:12.5g}   {len(w)} features, "
+                f"weights {np.min(w):.3g} to {np.max(w):.3g}; 1/M would be {1 / len(w):.3g}"
             )
-        lines.append(
-            f"  effective features         {self.effective:12.3g}   of {sum(map(len, self.weights.values()))}"
-        )
+        features = sum(map(len, self.weights.values()))
+        lines.append(f"  effective features         {self.effective:12.3g}   of {features}")
         size = sum(float(np.sum(np.abs(c))) for c in self.contributions.values())
         lines.append(
-            f"  cancellation               {size / (abs(self.value) or 1.0):12.3g}   Σ |w_j φ_j| over |u|: rounding errors are larger by this factor"
+            f"  cancellation               {size / (abs(self.value) or 1.0):12.3g}   "
+            "Σ |w_j φ_j| over |u|: rounding errors are larger by this factor"
         )
         lines.append("most influential:")
         lines += [
@@ -113,7 +150,17 @@ def explain(
     samples: int,
     rng: np.random.Generator,
 ) -> Explanation:
-    """The parts of u(t, x); `terms` are weights at time t and values φ_j(t, x) of each kind of feature."""
+    """Explain the value at one point.
+
+    Args:
+        problem: the canonical problem.
+        u: functions of the network and of the data.
+        terms: for each kind of feature the weights at time t and the values φ_j(t, x), (M,) each.
+        t: the time.
+        x: the point, (dim,).
+        samples: Monte Carlo samples for each part, in antithetic pairs.
+        rng: generator of the random numbers.
+    """
     contributions = {kind: w * phi for kind, (w, phi) in terms.items()}
     everything = np.concatenate(list(contributions.values()))
     size, square = float(np.sum(np.abs(everything))), float(np.sum(everything**2))
@@ -122,48 +169,54 @@ def explain(
     influential = tuple(
         Influence(k, j, float(contributions[k][j]), float(terms[k][0][j])) for k, j in order[:5]
     )
-    initial, by_lag = _parts(problem, u, t, x, max(samples // 2, 2), rng)
+    pairs = max(samples // 2, 2)
+    initial, by_lag = _monte_carlo_parts(problem, u, t, x, pairs, rng)
     source = Part(sum(p.value for p in by_lag), float(np.sqrt(sum(p.error**2 for p in by_lag))))
     return Explanation(
-        t, x, float(np.sum(everything)), initial, source, np.linspace(0, t, len(by_lag) + 1) if by_lag else np.zeros(0), tuple(by_lag),
-        {kind: float(np.sum(c)) for kind, c in contributions.items()}, contributions, {kind: w for kind, (w, _) in terms.items()},
-        size**2 / square if square else 0.0, influential, 2 * max(samples // 2, 2),
-    )  # fmt: skip
+        t=t,
+        x=x,
+        value=float(np.sum(everything)),
+        initial=initial,
+        source=source,
+        lags=np.linspace(0, t, len(by_lag) + 1) if by_lag else np.zeros(0),
+        by_lag=tuple(by_lag),
+        network={kind: float(np.sum(c)) for kind, c in contributions.items()},
+        contributions=contributions,
+        weights={kind: w for kind, (w, _) in terms.items()},
+        effective=size**2 / square if square else 0.0,
+        influential=influential,
+        samples=2 * pairs,
+    )
 
 
-def _parts(
+def _monte_carlo_parts(
     problem: CanonicalProblem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any
 ) -> tuple[Part, list[Part]]:
-    """E[u0(X_t)], and E[F] over intervals of lag, from antithetic pairs."""
+    """E[u0(X_t)], and the integrals of E[F] over intervals of lag, from antithetic pairs."""
 
-    def mean(lag: np.ndarray, of: Callable[[np.ndarray], np.ndarray], length: float = 1.0) -> Part:
-        """The mean of a function of places at the ends of paths, weighted, from antithetic pairs; what half as many steps change counts as error."""
-        noise, found = problem.paths.draw(rng, (pairs,), problem.dim), []
-        for factor, level, own in problem.paths.levels(noise):
-            ways = [
-                level.go(np.full(pairs, t), np.broadcast_to(x, (pairs, len(x))), lag, sign * own)
-                for sign in (1.0, -1.0)
-            ]
-            values = of(np.concatenate([way.place for way in ways]))
-            found.append(
-                (
-                    factor,
-                    0.5
-                    * length
-                    * (ways[0].weight * values[:pairs] + ways[1].weight * values[pairs:]),
-                )
-            )
-        pair, change = combined(found)
-        return Part(
-            float(pair.mean()),
-            float(pair.std(ddof=1) / np.sqrt(pairs) + allowance(change.mean(axis=0))),
-        )
+    def mean(
+        lag: np.ndarray, function: Callable[[np.ndarray], np.ndarray], length: float = 1.0
+    ) -> Part:
+        """`length` times the weighted mean of a function of places at the ends of paths.
+
+        The change with half as many steps of the paths counts as error.
+        """
+        noise, levels = problem.paths.draw(rng, (pairs,), problem.dim), []
+        time, start = np.full(pairs, t), np.broadcast_to(x, (pairs, len(x)))
+        for factor, level, level_noise in problem.paths.levels(noise):
+            ends = [level.go(time, start, lag, sign * level_noise) for sign in (1.0, -1.0)]
+            values = function(np.concatenate([end.place for end in ends]))
+            total = ends[0].weight * values[:pairs] + ends[1].weight * values[pairs:]
+            levels.append((factor, 0.5 * length * total))
+        samples, changes = combined(levels)
+        noise_error = samples.std(ddof=1) / np.sqrt(pairs)
+        return Part(float(samples.mean()), float(noise_error + allowance(changes.mean(axis=0))))
 
     initial = mean(np.full(pairs, t), u.initial)
     if not problem.has_source or t == 0:
         return initial, []
-    found = []
+    by_lag = []
     for k in range(_BINS):
         lag = t * (k + rng.random(pairs)) / _BINS
-        found.append(mean(lag, partial(u.source, np.tile(t - lag, 2)), t / _BINS))
-    return initial, found
+        by_lag.append(mean(lag, partial(u.source, np.tile(t - lag, 2)), t / _BINS))
+    return initial, by_lag

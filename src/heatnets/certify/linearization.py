@@ -1,8 +1,7 @@
-"""The tangent of a problem whose source depends on u, at a network: the linear problem that the network's error obeys, up to its square.
+"""Linearization of a semilinear problem at a network ũ: the linear problem that its error solves.
 
     e_t = L e + f_u e + f_p·∇e + R + O(e²),    f_u, f_p at (t, x, ũ, ∇ũ)
-
-Its drift and reaction are functions of (t, x): everything that certifies linear problems with such coefficients serves.
+Its drift and reaction are functions of (t, x), so that certificates for linear problems apply.
 """
 
 from __future__ import annotations
@@ -23,22 +22,21 @@ from heatnets.pde.coefficients import CoefficientField, LocalOperator
 from heatnets.pde.nonlinearity import SemilinearSource, SourceLinearization
 from heatnets.pde.transforms import TransformChain
 
-STEPS = (
-    4  # of paths with the tangent's coefficients: these are smooth, and act on an error, not on u
-)
+# Steps of paths with the linearized coefficients: these are smooth, and act on an error, not on u.
+STEPS = 4
 _TILE = 8  # features at a time
 
 
 class Fit(eqx.Module):
-    """A network as one function of (s, y), a few features at a time."""
+    """A network as a function of one point (s, y), summed over a few features at a time."""
 
     equation: Equation
     blocks: list[tuple[Feature, Array]]
 
     def both(self, s: Array, y: Array, slopes: bool) -> tuple[Array, Array]:
-        """The value, and its gradient where that is asked for."""
+        """The value, (), and the gradient, (dim,); zeros in place of it without `slopes`."""
 
-        def part(block: Feature, weights: Array) -> tuple[Array, Array]:
+        def partial_sum(block: Feature, weights: Array) -> tuple[Array, Array]:
             def value(z: Array) -> Array:
                 return network.values(self.equation, block, weights, s, z)
 
@@ -46,33 +44,40 @@ class Fit(eqx.Module):
 
         total = jnp.zeros(()), jnp.zeros_like(y)
         for block, weights in self.blocks:
+            # The largest tile that divides the number of features.
             tile = next(n for n in range(min(_TILE, len(weights)), 0, -1) if len(weights) % n == 0)
             tiled = jax.tree.map(lambda a, n=tile: a.reshape(-1, n, *a.shape[1:]), (block, weights))
-            total, _ = jax.lax.scan(
-                lambda sums_, some: (jax.tree.map(jnp.add, sums_, part(*some)), None), total, tiled
-            )
+
+            def add(sums: Any, features: tuple[Feature, Array]) -> tuple[Any, None]:
+                return jax.tree.map(jnp.add, sums, partial_sum(*features)), None
+
+            total, _ = jax.lax.scan(add, total, tiled)
         return total
 
 
 class LinearizedCoefficients(CoefficientField):
-    """Coefficients of the tangent: those of the problem, and the derivatives of its source at a network."""
+    """Coefficients of the linearized problem.
+
+    Those of the problem (`base`, None where they are constant), with the derivatives of its source
+    at the network added to drift and reaction.
+    """
 
     base: CoefficientField | None = None
     nonlinear: SemilinearSource | None = None
     fit: Fit | None = None
 
     def at(self, s: Any, y: Any) -> LocalOperator:
+        """The linearized operator at one canonical point, s () and y (dim,)."""
         assert self.nonlinear is not None
         assert self.fit is not None
-        here = (
-            LocalOperator(self.diffusion, jnp.zeros_like(y), jnp.zeros(()))
-            if self.base is None
-            else self.base.at(s, y)
-        )
-        source = self.nonlinear.tangent(
-            jnp.asarray(s), y, *self.fit.both(jnp.asarray(s), y, self.nonlinear.slopes)
-        )
-        return LocalOperator(here.diffusion, here.drift + source.d_grad, here.reaction + source.d_u)
+        if self.base is None:
+            local = LocalOperator(self.diffusion, jnp.zeros_like(y), jnp.zeros(()))
+        else:
+            local = self.base.at(s, y)
+        u, du = self.fit.both(jnp.asarray(s), y, self.nonlinear.slopes)
+        source = self.nonlinear.tangent(jnp.asarray(s), y, u, du)
+        drift, reaction = local.drift + source.d_grad, local.reaction + source.d_u
+        return LocalOperator(local.diffusion, drift, reaction)
 
     @property
     def long(self) -> bool:
@@ -84,37 +89,42 @@ class LinearizedCoefficients(CoefficientField):
         return 8 * _TILE
 
 
-def tangent(problem: CanonicalProblem, fit: Fit) -> CanonicalProblem:
-    """The linear problem that the error of a network obeys."""
+def linearize(problem: CanonicalProblem, fit: Fit) -> CanonicalProblem:
+    """The linear problem that the error of a network solves, up to its square."""
     base = problem.coefficients
-    transform = TransformChain() if base is None else base.transform
-    jumps = () if base is None else base.jumps
     coefficients = LinearizedCoefficients(
         problem.diffusion,
-        0.0,
-        _weighted,
-        None,
-        transform,
+        0.0,  # drift: computed by `LinearizedCoefficients.at`
+        _path_weight,  # reaction: likewise
+        None,  # steps: those of Euler
+        TransformChain() if base is None else base.transform,
         False,
         False,
-        jumps,
+        () if base is None else base.jumps,
         base,
         problem.nonlinear,
         fit,
     )
-    few = (
-        base is None and not problem.steps_given and not problem.source_has_kinks
-    )  # where f has kinks in u, f_u jumps
+    # Where f has kinks in u, f_u jumps: few steps do not suffice.
+    few = base is None and not problem.steps_given and not problem.source_has_kinks
     return replace(problem, coefficients=coefficients, steps=STEPS if few else problem.steps)
 
 
-def _weighted(t: Any, x: Any) -> Any:
-    """In place of the reaction, which `Tangential.at` computes: paths carry weights."""
+def _path_weight(t: Any, x: Any) -> Any:
+    """A stand-in for the reaction: it says that paths carry weights.
+
+    The reaction itself is computed by `LinearizedCoefficients.at`.
+    """
     raise NotImplementedError
 
 
-def at(nonlinear: SemilinearSource, fit: Fit, s: Array, y: Array) -> tuple[Array, Array]:
-    """The source at the network, and what is left of it in the tangent's equation: f and f - f_u ũ - f_p·∇ũ."""
+def evaluate_source(
+    nonlinear: SemilinearSource, fit: Fit, s: Array, y: Array
+) -> tuple[Array, Array]:
+    """The source at the network, f, and its part in the linearized equation, () each.
+
+    The latter is f - f_u ũ - f_p·∇ũ.
+    """
     u, du = fit.both(s, y, nonlinear.slopes)
-    there: SourceLinearization = nonlinear.tangent(s, y, u, du)
-    return there.force, there.force - there.d_u * u - jnp.sum(there.d_grad * du)
+    source: SourceLinearization = nonlinear.tangent(s, y, u, du)
+    return source.force, source.force - source.d_u * u - jnp.sum(source.d_grad * du)

@@ -1,11 +1,11 @@
-"""The paper's two direct estimators of u(t, x), with standard errors, streamed.
+"""The two direct Monte Carlo estimators of u(t, x) in the paper, with standard errors.
 
-    importance    E[u0(x + √(2Dt) η)] + t E[F(rt, x + √(2D(1-r)t) ξ)],   η, ξ ~ N(0, I), r ~ U(0, 1)
-    transformed   the same integrals after the change of lag that removes the kernel's singularity, with y and z
-                  uniform on [-A, A]^d and τ uniform on 𝒟(t): for d <= 2
-
-They know nothing of networks, and so are the independent judge of one.
+`importance` draws normal increments of paths. `transformed` is for d <= 2: the same integrals after
+a change of lag that removes the singularity of the kernel, with y and z uniform on [-A, A]^d and τ
+uniform on 𝒟(t).
 """
+
+# They use nothing of a network: an independent check of one. Samples are streamed in tiles.
 
 from __future__ import annotations
 
@@ -43,11 +43,20 @@ from heatnets.pde.problem import Problem
 
 @dataclass(frozen=True)
 class Estimate:
-    """A Monte Carlo estimate, each field of shape () or (n,).
+    """A Monte Carlo estimate of u at one point, arrays of shape (), or at n points, (n,).
 
-    `low` and `high` bound the sampling error at the given confidence. `truncation_bias` bounds what the transformed
-    estimator leaves out by cutting the lags (the shortest lag times the mean |F| over shorter ones, itself sampled); where coefficients vary it
-    is what paths of half as many steps changed (twice the finer less the coarser is what is averaged). Only the latter is inside the interval.
+    Attributes:
+        value: the mean of the samples.
+        standard_error: its standard error.
+        low: lower end of the confidence interval.
+        high: upper end of the confidence interval.
+        samples: the number of samples at each point.
+        confidence: the confidence level of each interval.
+        truncation_bias: a bound for the bias. For `transformed`, of cutting off short lags: the
+            shortest lag times the mean |F| over shorter ones, itself sampled; it is not part of the
+            interval. For `importance` where coefficients vary, of the steps of paths: the change
+            with half as many steps (the mean is of twice the finer minus the coarser); it is part
+            of the interval. Else zero.
     """
 
     value: np.ndarray
@@ -80,7 +89,27 @@ def importance(
     device: Any = None,
     progress: Any = None,
 ) -> Estimate:
-    """u(t, x) by importance sampling: unbiased in any dimension (where coefficients vary, but for the steps of paths), standard error ~ samples^{-1/2}.
+    """Estimate u(t, x) by importance sampling, with a standard error ~ samples^{-1/2}.
+
+        u(t, x) = E[u0(x + √(2Dt) η)] + t E[F(rt, x + √(2D(1-r)t) ξ)],
+        η, ξ ~ N(0, I), r ~ U(0, 1)
+
+    The estimate is unbiased in any dimension, except for the steps of paths where coefficients
+    vary.
+
+    Args:
+        problem: the problem; its source must not depend on u.
+        t: one time (), or n times (n,).
+        x: one point (dim,), or n points (n, dim).
+        samples: random samples at each point.
+        confidence: confidence level of the intervals.
+        seed: seed of the random numbers.
+        memory: bytes of memory that may be used; by default three quarters of what is free.
+        device: "cpu", "gpu" or a `jax.Device`; by default the first device of JAX.
+        progress: called as progress("samples", done, total).
+
+    Returns:
+        An `Estimate` with arrays of shape () for one point, (n,) for n points.
 
     >>> import heatnets as hn
     >>> problem = hn.problems.get("oscillating", dim=100)
@@ -103,7 +132,10 @@ def mild_samples(
     stream: str = "",
     paired: bool = False,
 ) -> Estimate:
-    """Unbiased samples of u(t, x) for mild rows, in antithetic pairs or not, from a stream that no other judge draws from."""
+    """Unbiased estimates of u for mild rows, at canonical points t (n,), x (n, dim).
+
+    Samples are antithetic pairs if `paired`. Nothing else draws from their random stream.
+    """
     terms = _paired_terms if paired else _importance_terms
     return _sample(terms, problem, t, x, samples, 0.95, seed, f"mild rows{stream}", ctx, ())
 
@@ -123,21 +155,39 @@ def transformed(
     device: Any = None,
     progress: Any = None,
 ) -> Estimate:
-    """u(t, x) by the transformed kernels and uniform draws: for d <= 2; up to d = 5 with a warning, to see where it ends.
+    """Estimate u(t, x) by the transformed kernels and uniform draws, for d <= 2.
+
+    Up to d = 5 it runs with a warning, to show how it fails.
 
     Args:
-        half_width: A; by default max |x_i| + 6 √(2Dt), at least 5, so that what lies outside weighs less than 1e-8.
-        shortest_lag: where the lag integral is cut for d >= 2, as a fraction of t; `truncation_bias` bounds the loss.
+        problem: the problem, with a scalar diffusion and constant coefficients; its source must
+            not depend on u.
+        t: one time (), or n times (n,), t > 0 (t < T for a terminal-value problem).
+        x: one point (dim,), or n points (n, dim).
+        samples: random samples at each point.
+        half_width: A in [-A, A]^d; by default max |x_i| + 6 √(2Dt), at least 5, so that what lies
+            outside weighs less than 1e-8.
+        shortest_lag: where the integral over lags is cut off for d >= 2, as a fraction of t;
+            `truncation_bias` bounds the loss.
+        confidence: confidence level of the intervals.
+        seed: seed of the random numbers.
+        memory: bytes of memory that may be used; by default three quarters of what is free.
+        device: "cpu", "gpu" or a `jax.Device`; by default the first device of JAX.
+        progress: called as progress("samples", done, total).
+
+    Returns:
+        An `Estimate` with arrays of shape () for one point, (n,) for n points.
     """
     _check_problem(problem)
     if problem.dim > 5:
         raise InputError(
-            f"`transformed` draws uniformly on a box; in {problem.dim} dimensions practically no draw would count. Use montecarlo.importance."
+            f"`transformed` draws uniformly on a box; in {problem.dim} dimensions practically no "
+            "draw would count. Use montecarlo.importance."
         )
     if problem.dim >= 3:
         WarningLog().warn(
-            f"`transformed` in {problem.dim} dimensions: few draws carry the whole sum, so that standard errors and intervals are too small. "
-            "Use montecarlo.importance.",
+            f"`transformed` in {problem.dim} dimensions: few draws carry the whole sum, so that "
+            "standard errors and intervals are too small. Use montecarlo.importance.",
             stacklevel=3,
         )
     if positive("shortest_lag", shortest_lag, "It is a fraction of t.") >= 1:
@@ -145,15 +195,15 @@ def transformed(
     canonical = problem.canonical
     if canonical.diffusion.scalar is None or canonical.coefficients is not None:
         raise InputError(
-            "`transformed` needs a scalar diffusion, and no coefficient that varies. Use montecarlo.importance."
+            "`transformed` needs a scalar diffusion, and no coefficient that varies. "
+            "Use montecarlo.importance."
         )
     times, places = problem.transform.to_canonical(*problem.points(t, x, positive_time=True)[:2])
     reach = np.max(np.abs(places)) + 6 * np.sqrt(2 * canonical.diffusion.scalar * np.max(times))
-    A = (
-        max(5.0, float(reach))
-        if half_width is None
-        else positive("half_width", half_width, "It is A in [-A, A]^d.")
-    )
+    if half_width is None:
+        A = max(5.0, float(reach))
+    else:
+        A = positive("half_width", half_width, "It is A in [-A, A]^d.")
     ctx = make_context(device, memory, progress)
     context = (jnp.asarray(A), jnp.asarray(shortest_lag))
     return _run(
@@ -162,13 +212,16 @@ def transformed(
 
 
 def _check_problem(problem: Any) -> None:
+    """Refuse an object that is no `Problem`, and a source that depends on u."""
     if not isinstance(problem, Problem):
         raise InputError(
-            f"`problem` must be a hn.Problem; got {short_repr(problem)}. For a solution u it is u.problem."
+            f"`problem` must be a hn.Problem; got {short_repr(problem)}. "
+            "For a solution u it is u.problem."
         )
     if problem.nonlinear is not None:
         raise InputError(
-            "`source` depends on u, which a sample of a path does not know: there is no direct estimator. Solve it, hn.solve(problem), and certify the value."
+            "`source` depends on u, which a sample of a path does not know: there is no direct "
+            "estimator. Solve it, hn.solve(problem), and certify the value."
         )
 
 
@@ -184,13 +237,14 @@ def _run(
     ctx: ExecutionContext,
     extra: tuple[Array, ...],
 ) -> Estimate:
+    """Check the arguments, and estimate u at the user's points, in the user's units."""
     samples = count("samples", samples, 2, "A standard error needs at least two.")
     level = fraction("confidence", confidence)
-    asked_t, asked_x, single = problem.points(t, x)
-    scale = problem.transform.value_scale(asked_t)
-    points = problem.transform.to_canonical(asked_t, asked_x)
-    found = _sample(terms, problem.canonical, *points, samples, level, seed, stream, ctx, extra)
-    fields = (found.value, found.standard_error, found.low, found.high, found.truncation_bias)
+    user_t, user_x, single = problem.points(t, x)
+    scale = problem.transform.value_scale(user_t)
+    points = problem.transform.to_canonical(user_t, user_x)
+    est = _sample(terms, problem.canonical, *points, samples, level, seed, stream, ctx, extra)
+    fields = (est.value, est.standard_error, est.low, est.high, est.truncation_bias)
     value, error, low, high, bias = (scale[0] * f[0] if single else scale * f for f in fields)
     return Estimate(value, error, low, high, samples, level, bias)
 
@@ -207,32 +261,31 @@ def _sample(
     ctx: ExecutionContext,
     extra: tuple[Array, ...],
 ) -> Estimate:
-    """The estimate at canonical points, (n,) and (n, dim)."""
+    """The estimate at n canonical points, times (n,) and places (n, dim).
+
+    `terms` gives the sums over samples at one point; `extra` are further arrays for it: A and the
+    shortest lag (relative to t) for `transformed`, nothing for `importance`.
+    """
     with jax.default_device(ctx.device):
         equation = values_only(problem)
-        walk = on_device(problem.paths)
-        context = (equation, walk, streams.key(streams.check_seed(seed), stream), *extra)
+        simulator = on_device(problem.paths)
+        context = (equation, simulator, streams.key(streams.check_seed(seed), stream), *extra)
         points = (np.arange(len(times)), times, places)
-        total, square, force = contract(
-            terms,
-            [(jnp.arange(samples), jnp.ones(samples))],
-            context,
-            points,
-            12 * int(np.prod(walk.normals(problem.dim))) + 40,
-            ctx,
-            "samples",
-        )
+        floats = 12 * int(np.prod(simulator.normals(problem.dim))) + 40
+        blocks = [(jnp.arange(samples), jnp.ones(samples))]
+        total, square, bias_total = contract(terms, blocks, context, points, floats, ctx, "samples")
         base = evaluate(_centre, equation, (times, places), 4 * problem.dim, ctx)
     bad = np.flatnonzero(~np.isfinite(total + square))
     if bad.size:
+        point = problem.outer_transform.from_canonical(times[bad[0]], places[bad[0]])
         raise NumericalError(
-            f"Monte Carlo samples from {place(list(problem.outer_transform.from_canonical(times[bad[0]], places[bad[0]])))} are not finite: "
+            f"Monte Carlo samples from {place(list(point))} are not finite: "
             f"`{problem.data_name}` or `source` is not finite on a path from there."
         )
     mean = total / samples
     error = np.sqrt(np.maximum(square / samples - mean**2, 0.0) / (samples - 1))
     half = error * scipy.special.stdtrit(samples - 1, 0.5 * (1 + level))
-    bias = np.abs(force) / samples
+    bias = np.abs(bias_total) / samples
     if len(extra):
         bias = float(extra[1]) * times * bias if problem.dim > 1 else np.zeros_like(times)
     half = half + (0.0 if len(extra) else bias)
@@ -242,14 +295,17 @@ def _sample(
 
 
 def _centre(equation: Equation, t: Array, x: Array) -> Array:
-    """Samples are measured from here, so that nearly constant ones do not cancel in the variance."""
+    """u0(x) + t F(t, x). It is subtracted from samples to avoid cancellation in their variance."""
     return equation.initial(x) + t * equation.forcing(t, x)
 
 
 def _moments(
     sample: Any, samples: Array, weights: Array, centre: Array
 ) -> tuple[Array, Array, Array]:
-    """Sums of v, v² and of what tells the bias, with v measured from the centre."""
+    """Weighted sums of v, v² and of the bias terms, with v the sample minus the centre.
+
+    `sample` maps the index of a sample to its value and bias term; `samples` are the indices, (m,).
+    """
     values, biases = jax.vmap(sample)(samples)
     v = values - centre
     return jnp.sum(weights * v), jnp.sum(weights * v**2), jnp.sum(weights * biases)
@@ -257,36 +313,40 @@ def _moments(
 
 def _importance_sample(
     equation: Equation,
-    walk: PathSimulator,
+    simulator: PathSimulator,
     key: Array,
     t: Array,
     x: Array,
     signs: tuple[float, ...],
 ) -> tuple[Array, Array]:
-    """u0 + t F at random ends of paths, averaged over the signs of the noise; and what steps half as many change."""
+    """One sample of u0(X_t) + t F(rt, X_{(1-r)t}), averaged over the signs of the noise.
+
+    The second result is its change with half as many steps of the paths.
+    """
     first, second, third = jax.random.split(key, 3)
-    r, shape = jax.random.uniform(third), walk.normals(x.size)
-    eta, xi = (walk.scale_noise(jax.random.normal(k, shape)) for k in (first, second))
+    r, shape = jax.random.uniform(third), simulator.normals(x.size)
+    eta, xi = (simulator.scale_noise(jax.random.normal(k, shape)) for k in (first, second))
 
-    def one(
-        start: tuple[float, PathSimulator, Array],
-        inside: tuple[float, PathSimulator, Array],
-        sign: float,
-    ) -> Array:
-        end, mid = (
-            start[1].path(t, x, t, sign * start[2]),
-            inside[1].path(t, x, (1 - r) * t, sign * inside[2]),
-        )
-        return end.weight * equation.initial(end.place) + t * mid.weight * equation.forcing(
-            r * t, mid.place
-        )
+    def evaluate_paths(start: _Level, inside: _Level, sign: float) -> Array:
+        _, start_simulator, start_noise = start
+        _, inside_simulator, inside_noise = inside
+        end = start_simulator.path(t, x, t, sign * start_noise)
+        mid = inside_simulator.path(t, x, (1 - r) * t, sign * inside_noise)
+        initial = end.weight * equation.initial(end.place)
+        return initial + t * mid.weight * equation.forcing(r * t, mid.place)
 
-    found = []
-    levels = [pair for pair in zip(walk.levels(eta), walk.levels(xi), strict=True) if pair[0][0]]
+    # Levels with the factor zero only check the order of the steps: not here.
+    pairs = zip(simulator.levels(eta), simulator.levels(xi), strict=True)
+    levels = [(start, inside) for start, inside in pairs if start[0]]
+    values = []
     for start, inside in levels:
-        found.append(sum((one(start, inside, s) for s in signs), jnp.zeros(())) / len(signs))
-    value = sum((start[0] * v for (start, _), v in zip(levels, found, strict=True)), jnp.zeros(()))
-    return value, found[0] - found[min(1, len(found) - 1)]
+        total = sum((evaluate_paths(start, inside, s) for s in signs), jnp.zeros(()))
+        values.append(total / len(signs))
+    value = sum((start[0] * v for (start, _), v in zip(levels, values, strict=True)), jnp.zeros(()))
+    return value, values[0] - values[min(1, len(values) - 1)]
+
+
+_Level = tuple[float, PathSimulator, Array]  # factor, simulator and noise of a level of steps
 
 
 def _importance_terms(
@@ -298,11 +358,22 @@ def _importance_terms(
     x: Array,
     signs: tuple[float, ...] = (1.0,),
 ) -> tuple[Array, ...]:
-    equation, walk, key = context
+    """Sums over samples of `importance` at one point; for `contract`.
+
+    Args:
+        context: equation, simulator of paths and random key.
+        samples: indices of the samples, (m,).
+        weights: of the samples, (m,).
+        index: of the point.
+        t: its time, ().
+        x: its place, (dim,).
+        signs: of the noise: (1, -1) for antithetic pairs.
+    """
+    equation, simulator, key = context
     key = jax.random.fold_in(key, index)
 
     def sample(j: Array) -> tuple[Array, Array]:
-        return _importance_sample(equation, walk, jax.random.fold_in(key, j), t, x, signs)
+        return _importance_sample(equation, simulator, jax.random.fold_in(key, j), t, x, signs)
 
     return _moments(sample, samples, weights, _centre(equation, t, x))
 
@@ -313,6 +384,7 @@ _paired_terms = partial(_importance_terms, signs=(1.0, -1.0))
 def _transformed_terms(
     context: Any, samples: Array, weights: Array, index: Array, t: Array, x: Array
 ) -> tuple[Array, ...]:
+    """Sums over samples of `transformed` at one point; arguments as `_importance_terms`."""
     equation, _, key, A, shortest = context
     key, d = jax.random.fold_in(key, index), x.size
     lags = LagTransform(d, t, shortest * t)
@@ -322,21 +394,19 @@ def _transformed_terms(
         first, second, third, fourth, fifth = jax.random.split(jax.random.fold_in(key, j), 5)
         y = jax.random.uniform(first, (d,), minval=-A, maxval=A)
         weight = jnp.exp(log_box - 0.5 * d * jnp.log(jnp.pi) - jnp.sum(y**2))
-        value = weight * equation.initial(
-            equation.flow(t, x, equation.diffusion.apply_sqrt(jnp.sqrt(2.0) * y))
-        )
+        noise = equation.diffusion.apply_sqrt(jnp.sqrt(2.0) * y)
+        value = weight * equation.initial(equation.flow(t, x, noise))
         if equation.source is None:
             return value, jnp.zeros(())
         z = jax.random.uniform(second, (d,), minval=-A, maxval=A)
         lag = lags.at(jax.random.uniform(third))
         log_c = jnp.log(lags.length) + log_box + log_kernel_constant(d, equation.diffusion.scalar)
         kernel = KernelSource(z, lag, log_c).value(equation, t, x)
-        # What the cut leaves out is the mean of F over lags below the shortest, times that lag.
+        # The cut leaves out the mean of F over lags below the shortest, times that lag.
         short = shortest * t * jax.random.uniform(fourth)
-        cut = equation.forcing(
-            t - short,
-            equation.flow(short, x, equation.diffusion.apply_sqrt(jax.random.normal(fifth, (d,)))),
-        )
+        time = t - short
+        noise = equation.diffusion.apply_sqrt(jax.random.normal(fifth, (d,)))
+        cut = equation.forcing(time, equation.flow(short, x, noise))
         return value + kernel, jnp.abs(cut)
 
     return _moments(sample, samples, weights, _centre(equation, t, x))

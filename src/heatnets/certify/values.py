@@ -1,4 +1,7 @@
-"""Intervals for true values, from samples of the error equation; and when not to believe them."""
+"""Certificates: confidence intervals for true values and for the error over the region.
+
+They come from samples of the error equation. Each carries the reasons why it cannot be trusted.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,35 @@ from heatnets.certify.reference_values import HEAVY_SHARE, HEAVY_TAILS, Referenc
 from heatnets.certify.sampling_checks import EXACT
 from heatnets.pde.canonical import CanonicalProblem
 
-_DISAGREE = 5.0  # standard errors between the two forms that are no chance
-STEPS = 4  # of the martingale form: they divided the variance by 15 to 20 in trials, eight steps by twice that
-_CHECKS = 4  # of the sanity check
-AGAIN = 2  # times that points whose tails look heavy get four times the samples, where no half-width was asked for
-MOST = 1024  # times the samples asked for, where a half-width is
-_PLAIN = (
-    256  # times the samples of a region-wide error, where each costs one evaluation of the data
+# Standard errors between the two forms beyond which their difference is not chance.
+_DISAGREE = 5.0
+# Steps of the martingale form: they divided the variance by 15 to 20 in trials, eight steps by
+# twice that.
+STEPS = 4
+# Steps of the martingale form where it only checks the residual form.
+_CHECKS = 4
+# How often points whose tails look heavy get four times the samples, without a target half-width.
+EXTRA_ROUNDS = 2
+# Most samples with a target half-width, as a multiple of `samples`.
+MOST = 1024
+# Factor of the samples of a region-wide error where each costs one evaluation of the data.
+_PLAIN = 256
+# Share of a half-width below which the bias of the steps does not matter.
+_MATTERS = 0.2
+# Confidence at which Monte Carlo values contradict an estimate.
+_CERTAIN = 0.998
+
+_NOT_FIRST_ORDER = (
+    "halving the steps of paths does not act as first order should, so that their bias is not "
+    "known: take more `steps`"
 )
 
-
-_ARRAYS = ("value", "error", "low", "high", "halfwidth", "certified", "samples")
+_SCALED = ("value", "error", "low", "high", "halfwidth")  # fields in units of u, or of its slopes
+_ARRAYS = (*_SCALED, "certified", "samples")  # fields that are arrays over the points
 
 
 def rounded(value: float, half: float) -> str:
-    """A value with the digits that its half-width leaves, and one more."""
+    """A value with the digits that are certain by its half-width, and one more."""
     if not (np.isfinite(value) and np.isfinite(half) and value and half):
         return f"{value:.10g}"
     digits = int(np.floor(np.log10(abs(value)))) - int(np.floor(np.log10(half))) + 2
@@ -47,12 +64,23 @@ def rounded(value: float, half: float) -> str:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The true value at points, with an interval: each field of shape () or (n,).
+    """Confidence intervals for the true solution at one point or at n points.
 
-    `value` is the network's value plus its estimated `error`; the truth lies between `low` and `high` as often as the confidence says,
-    where `certified`. Where not, `reasons` say why; they also say where a half-width that was asked for is not reached. `samples` are those
-    spent at each point. A gradient's intervals are of shape (dim,) or (n, dim).
-    `network` is the network's own value, and `outside` says where it is not in the interval.
+    Arrays have the shape () for one point and (n,) for n points. For a gradient the arrays `value`,
+    `error`, `low`, `high` and `halfwidth` have the shape (dim,) or (n, dim).
+
+    Attributes:
+        value: the network's value plus its estimated error; the centre of the interval.
+        error: the estimated error of the network, u - ũ.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        halfwidth: half of its width.
+        certified: whether the interval holds the true value with the given confidence.
+        reasons: why a point is not certified, or why a requested half-width was not reached: a
+            tuple of messages for one point, a tuple of such tuples for n points.
+        method: the form of the error equation that was sampled.
+        samples: the number of samples taken at each point.
+        confidence: the confidence level of each interval.
     """
 
     value: np.ndarray
@@ -68,114 +96,143 @@ class Certificate:
 
     @property
     def network(self) -> np.ndarray:
-        """The network's own value."""
+        """The value of the network itself, of the shape of `value`."""
         return self.value - self.error
 
     @property
     def outside(self) -> np.ndarray:
-        """Whether the network's own value lies outside the interval; of a gradient, for each
-        component.
-        """
+        """Whether the value of the network lies outside the interval, of the shape of `value`."""
         return np.asarray(np.abs(self.error) > self.halfwidth)
 
     def says_outside(self, i: int | None = None) -> str:
-        """Words where the network lies outside a certified interval: of one point, or of point i of
-        many; else none.
+        """A message where the network lies outside a certified interval, else an empty string.
+
+        Args:
+            i: the index of the point; None for a certificate of one point.
         """
-        here: Any = ... if i is None else i
-        apart, network, half = self.outside[here], self.network[here], self.halfwidth[here]
-        if not (self.certified[here] and np.any(apart)):
+        index: Any = ... if i is None else i
+        apart, network, half = self.outside[index], self.network[index], self.halfwidth[index]
+        if not (self.certified[index] and np.any(apart)):
             return ""
         if apart.ndim:
-            return f"the network's gradient lies outside in {int(np.sum(apart))} of {apart.size} components"
+            components = f"{int(np.sum(apart))} of {apart.size} components"
+            return f"the network's gradient lies outside in {components}"
         return f"the network's value {rounded(float(network), float(half))} lies outside"
 
-    def scaled(self, unit: np.ndarray | float) -> Certificate:
-        """The same in other units: those of u at each point, or of its slopes."""
-        fields: dict[str, Any] = {
-            name: unit * getattr(self, name)
-            for name in ("value", "error", "low", "high", "halfwidth")
-        }
+    def rescale(self, unit: np.ndarray | float) -> Certificate:
+        """The certificate in other units: `unit` times values, errors and half-widths."""
+        fields: dict[str, Any] = {name: unit * getattr(self, name) for name in _SCALED}
         return replace(self, **fields)
 
-    def widened(self, share: float) -> Certificate:
-        """The same with half-widths larger by a share of the values."""
+    def widen(self, share: float) -> Certificate:
+        """The certificate with half-widths larger by a share of |value|."""
         half = self.halfwidth + share * np.abs(self.value)
         return replace(self, halfwidth=half, low=self.value - half, high=self.value + half)
 
-    def allowing(
-        self, more: np.ndarray, reasons: list[tuple[str, ...]], wanted: float | None = None
+    def add_linearization_error(
+        self, bound: np.ndarray, reasons: list[tuple[str, ...]], target: float | None = None
     ) -> Certificate:
-        """The same with half-widths larger by `more`, and not certified where there are reasons; and said where they are then wider than was asked for."""
-        half = self.halfwidth + more
-        doubts = np.array([bool(why) for why in reasons])
-        over = half > (np.inf if wanted is None else wanted)
-        said = [(f"the half-width {wanted:.2g} was not reached: the error's square alone may be {m:.2g}",) if o and self.halfwidth[i] <= (wanted or 0) else () for i, (o, m) in enumerate(zip(over, more, strict=True))]  # fmt: skip
-        told = tuple(
-            (*old, *new, *also) for old, new, also in zip(self.reasons, reasons, said, strict=True)
+        """The certificate of n points with a bound of the linearization error in its half-widths.
+
+        Args:
+            bound: added to the half-widths, (n,).
+            reasons: why a point is not certified, for each point; empty where it is.
+            target: the requested half-width; a message is added where only `bound` exceeds it.
+        """
+        half = self.halfwidth + bound
+        doubtful = np.array([bool(why) for why in reasons])
+        too_wide = half > (np.inf if target is None else target)
+
+        def missed(i: int) -> tuple[str, ...]:
+            if not (too_wide[i] and self.halfwidth[i] <= (target or 0)):
+                return ()
+            return (
+                f"the half-width {target:.2g} was not reached: "
+                f"the error's square alone may be {bound[i]:.2g}",
+            )
+
+        messages = tuple(
+            (*old, *new, *missed(i))
+            for i, (old, new) in enumerate(zip(self.reasons, reasons, strict=True))
         )
         return replace(
             self,
             halfwidth=half,
             low=self.value - half,
             high=self.value + half,
-            certified=self.certified & ~doubts,
-            reasons=told,
+            certified=self.certified & ~doubtful,
+            reasons=messages,
         )
 
-    def doubting(self, reasons: list[tuple[str, ...]]) -> Certificate:
-        """The same, not certified where there are reasons."""
-        doubts = np.array([bool(why) for why in reasons])
-        told = tuple((*new, *old) for new, old in zip(reasons, self.reasons, strict=True))
-        return replace(self, certified=self.certified & ~doubts, reasons=told)
+    def add_reasons(self, reasons: list[tuple[str, ...]]) -> Certificate:
+        """The certificate of n points, not certified at points with reasons against it."""
+        doubtful = np.array([bool(why) for why in reasons])
+        messages = tuple((*new, *old) for new, old in zip(reasons, self.reasons, strict=True))
+        return replace(self, certified=self.certified & ~doubtful, reasons=messages)
 
-    def first(self) -> Certificate:
-        """The certificate of the first point alone, with fields of shape ()."""
-        return replace(
-            self, reasons=self.reasons[0], **{name: getattr(self, name)[0] for name in _ARRAYS}
-        )
+    def first_point(self) -> Certificate:
+        """The certificate of the first of n points, with arrays of shape ()."""
+        fields = {name: getattr(self, name)[0] for name in _ARRAYS}
+        return replace(self, reasons=self.reasons[0], **fields)
 
     def __str__(self) -> str:
         return self.words()
 
     def words(self, solved: bool = True) -> str:
-        """In words, a line for each point; of a network that solves nothing no value is shown, and
-        none that rests on it uncertified.
+        """A line of text for each point.
+
+        Args:
+            solved: whether the network solves its problem. If not, the network's value is not
+                shown, nor a value that is not certified.
         """
-        single = np.ndim(self.certified) == 0
-        one = self
-        if single:
-            more: dict[str, Any] = {name: np.asarray(getattr(self, name))[None] for name in _ARRAYS}
-            one = replace(self, reasons=(self.reasons,), **more)
-        return "\n".join(one._line(i, solved) for i in range(len(one.certified)))
+        cert = self
+        if np.ndim(self.certified) == 0:
+            fields: dict[str, Any] = {
+                name: np.asarray(getattr(self, name))[None] for name in _ARRAYS
+            }
+            cert = replace(self, reasons=(self.reasons,), **fields)
+        return "\n".join(cert._line(i, solved) for i in range(len(cert.certified)))
 
     def _line(self, i: int, solved: bool) -> str:
+        """The line of text of point i of n."""
         level = f"{100 * self.confidence:g} %, {self.method}, {self.samples[i]} samples"
-        said = "".join(f"; {why}" for why in self.reasons[i])
+        reasons = "".join(f"; {why}" for why in self.reasons[i])
         if not solved and not self.certified[i]:
-            return f"-, not certified{said}"
+            return f"-, not certified{reasons}"
         network = self.says_outside(i) or "the network's value lies inside"
-        if self.value.ndim == 2:  # a gradient: the widest interval tells
+        if self.value.ndim == 2:  # a gradient: show the widest interval
             d, widest = self.value.shape[1], float(np.max(self.halfwidth[i]))
             shown = ", ".join(
                 rounded(v, h) for v, h in zip(self.value[i, :4], self.halfwidth[i, :4], strict=True)
             ) + (", ..." if d > 4 else "")
             level += f"; {self.says_outside(i)}" if self.says_outside(i) else ""
-            return f"({shown}), half-widths up to {widest:.2g} ({level}){'' if self.certified[i] else ', not certified'}{said}"
+            verdict = "" if self.certified[i] else ", not certified"
+            return f"({shown}), half-widths up to {widest:.2g} ({level}){verdict}{reasons}"
         value, half = float(self.value[i]), float(self.halfwidth[i])
         if not self.certified[i]:
-            return f"{value:.6g}, not certified{said}"
-        return (
-            f"{rounded(value, half)} ± {half:.2g} ({level}{f'; {network}' if solved else ''}){said}"
-        )
+            return f"{value:.6g}, not certified{reasons}"
+        note = f"; {network}" if solved else ""
+        return f"{rounded(value, half)} ± {half:.2g} ({level}{note}){reasons}"
 
 
 @dataclass(frozen=True)
 class RegionError:
-    """The relative L2 error over (0, T] x region, estimated without an exact solution: `value`, with an interval from `low` to `high`.
+    """The relative L2 error over (0, T] x region, estimated without an exact solution.
 
-    `maximum` estimates a bound of the largest error, relative to the same size: by the maximum principle |u - ũ| <= sup |e0| + T sup |R|, with the
-    largest values met on sampled paths in place of the suprema. It is None where there is no residual (kinked data), and where the reaction is a function.
+    Attributes:
+        value: the estimate.
+        low: lower end of its confidence interval.
+        high: upper end of its confidence interval.
+        maximum: estimate of a bound of the largest error, relative to the same size of u. By the
+            maximum principle |u - ũ| <= sup |e0| + T sup |R|; the largest values on sampled paths
+            take the place of the suprema. None where there is no residual (kinked data), and where
+            the reaction is a function.
+        certified: whether the interval holds the error with the given confidence.
+        reasons: why it is not certified.
+        method: "residual" or "Monte Carlo".
+        points: the number of random points.
+        samples: the number of samples at each point.
+        confidence: the confidence level of the interval.
     """
 
     value: float
@@ -196,17 +253,32 @@ class RegionError:
             if self.low < 0.01 * self.high
             else f"between {self.low:.2g} and {self.high:.2g}"
         )
-        return (
-            f"{self.value:.2g} ({span}, {100 * self.confidence:g} %, {self.points} points{words})"
-        )
+        level = f"{100 * self.confidence:g} %"
+        return f"{self.value:.2g} ({span}, {level}, {self.points} points{words})"
 
 
-Tell = Callable[[int, int], None]
+Tell = Callable[[int, int], None]  # progress: (points done, points)
 
 
 class CertifyOptions(NamedTuple):
-    """What a certificate is asked for, and what is known of its points: `unit` makes the user's values of the problem's own, `fuzz` is the size of the
-    numbers that places were computed from, where they are not the user's own."""
+    """Options of a certificate, and what is known of its n points.
+
+    Attributes:
+        samples: samples at each point, in antithetic pairs.
+        confidence: confidence level of the intervals.
+        seed: seed of the random numbers.
+        halfwidth: requested half-width in the user's units, or None.
+        smooth: whether ũ is smooth, so that the residual form may be used.
+        tell: progress callback.
+        unit: factor from values of the canonical problem to the user's, broadcast to (n,), or to
+            (n, dim) for a gradient.
+        rounding_scale: size of the numbers that the points were computed from, (n, dim); None
+            where the points are the user's, unchanged.
+        marks: marks of the points in their random streams, so that the samples of a point do not
+            depend on the other points; None to use their index.
+        rare: an error in the user's units that some path is known to have, and that samples may
+            miss.
+    """
 
     samples: int
     confidence: float
@@ -216,18 +288,13 @@ class CertifyOptions(NamedTuple):
     tell: Tell
     unit: np.ndarray | float = 1.0
     rounding_scale: np.ndarray | None = None
-    marks: list[streams.Mark] | None = (
-        None  # of the points: their streams do not depend on the others asked for
-    )
-    rare: float = (
-        0.0  # an error, in the user's units, that some path is known to meet and samples may miss
-    )
+    marks: list[streams.Mark] | None = None
+    rare: float = 0.0
 
     def rng(self, stream: str, i: int) -> np.random.Generator:
-        """The stream of point i."""
-        return streams.generator(
-            self.seed, stream, (int(i),) if self.marks is None else self.marks[i]
-        )
+        """The random generator of point i in a named stream."""
+        mark = (int(i),) if self.marks is None else self.marks[i]
+        return streams.generator(self.seed, stream, mark)
 
 
 def certify(
@@ -235,248 +302,275 @@ def certify(
     u: NetworkEvaluator,
     t: np.ndarray,
     x: np.ndarray,
-    asked: CertifyOptions,
+    options: CertifyOptions,
 ) -> Certificate:
-    """Intervals for the true values at points with t >= 0: the residual form where ũ is smooth, checked by the martingale form; else the latter.
+    """Confidence intervals for the true values at points t (n,), t >= 0, and x (n, dim).
 
-    Values come out in the user's units, `unit` times the problem's own. With `halfwidth`, in those units, samples are doubled at the points that need more, up to `MOST` times as many. Without, points where tails look heavy get
-    four times the samples before that is said, and sixteen times.
+    Where ũ is smooth the samples are of the residual form, checked by the martingale form;
+    elsewhere they are of the martingale form. Values are in the user's units, `options.unit` times
+    those of the canonical problem.
+
+    With `options.halfwidth` the samples are doubled at the points that need more, up to `MOST`
+    times as many. Without it, points where tails look heavy get four times the samples, then
+    sixteen times, before that becomes a reason against them.
     """
-    samples, confidence, halfwidth, smooth, tell, unit = (
-        asked.samples, asked.confidence, asked.halfwidth, asked.smooth, asked.tell, asked.unit,
-    )  # fmt: skip
-    value, rounding = u.value(t, x)[0], rounding_of(u, t, x, asked)
+    samples, smooth, unit = options.samples, options.smooth, options.unit
+    value, rounding = u.value(t, x)[0], rounding_bounds(u, t, x, options)
     later = np.flatnonzero(t > 0)
-    at_start = t == 0
-    mean = np.where(at_start, u.start * u.initial(x), 0.0)
+    mean = np.where(t == 0, u.start * u.initial(x), 0.0)
     half, spent = rounding.copy(), np.zeros(len(t), int)
     reasons: list[tuple[str, ...]] = [()] * len(t)
-    missed: dict[int, tuple[str, ...]] = {}
+    missed: dict[int, tuple[str, ...]] = {}  # messages: the requested half-width was not reached
     steps = np.full(len(t), 0 if smooth else STEPS)
-    wanted = None if halfwidth is None else halfwidth / np.broadcast_to(unit, t.shape)
+    target: np.ndarray | None = None  # the requested half-width in units of the canonical problem
+    if options.halfwidth is not None:
+        target = options.halfwidth / np.broadcast_to(unit, t.shape)
 
     def draw(points: np.ndarray, pairs: int, batch: int) -> CorrectionSamples:
-        rngs = [asked.rng(f"certificate {batch}", i) for i in points]
+        rngs = [options.rng(f"certificate {batch}", i) for i in points]
         if smooth:
             return residual_form(problem, u, t[points], x[points], pairs, rngs)
         return martingale_form(problem, u, t[points], x[points], pairs, rngs, int(steps[points[0]]))
 
-    spread, least = np.zeros(len(t)), np.zeros(len(t))
-    rare = asked.rare / np.broadcast_to(np.abs(unit), t.shape)
-    kept: dict[int, list[np.ndarray]] = {int(i): [] for i in later}
-    added: dict[int, float] = {int(i): 0.0 for i in later}
-    steps_of: dict[int, list[np.ndarray]] = {
-        int(i): [] for i in later
-    }  # what halving the steps changes
-    stepped = np.zeros(len(t))  # what is allowed for that
-    halved: dict[int, tuple[str, ...]] = {}
-    open_, pairs, batch = later, max(samples // 2, 2), 0
-    if wanted is not None and not smooth and len(later):
-        steps[later] = _cheaper(problem, u, t, x, later, asked)
-    while len(open_):
+    spread = np.zeros(len(t))
+    rare = options.rare / np.broadcast_to(np.abs(unit), t.shape)
+    corrections: dict[int, list[np.ndarray]] = {int(i): [] for i in later}  # samples of a point
+    sample_rounding: dict[int, float] = {int(i): 0.0 for i in later}  # rounding of their mean
+    changes: dict[int, list[np.ndarray]] = {int(i): [] for i in later}  # by halving the steps
+    step_bias, step_floor = np.zeros(len(t)), np.zeros(len(t))  # allowed for it; left in any case
+    order_reasons: dict[int, tuple[str, ...]] = {}
+    pending, pairs, batch = later, max(samples // 2, 2), 0
+    if target is not None and not smooth and len(later):
+        steps[later] = _choose_steps(problem, u, t, x, later, options)
+    while len(pending):
+        # Draw: as many points at a time as memory allows, all with the same number of steps.
         together, done = max(1, CHUNK // (4 * pairs * problem.dim)), 0
-        alike = [open_[steps[open_] == k] for k in np.unique(steps[open_])]
-        for some in (
+        groups = [pending[steps[pending] == k] for k in np.unique(steps[pending])]
+        for points in (
             group[begin : begin + together]
-            for group in alike
+            for group in groups
             for begin in range(0, len(group), together)
         ):
-            tell(done, len(open_))
-            done += len(some)
-            drawn = draw(some, pairs, batch)
-            spread[some] = np.maximum(spread[some], drawn.spread)
-            for i, corrections, more, change in zip(
-                some.tolist(), drawn.corrections, drawn.rounding, drawn.steps, strict=True
+            options.tell(done, len(pending))
+            done += len(points)
+            drawn = draw(points, pairs, batch)
+            spread[points] = np.maximum(spread[points], drawn.spread)
+            for i, correction, drawn_rounding, change in zip(
+                points.tolist(), drawn.corrections, drawn.rounding, drawn.steps, strict=True
             ):
-                before = sum(map(len, kept[i]))
-                kept[i].append(corrections)
-                added[i] = (before * added[i] + pairs * float(more)) / (before + pairs)
-                steps_of[i].append(change)
-        tell(len(open_), len(open_))
-        for i in open_:
-            found = interval(
-                np.concatenate(kept[int(i)])[None], confidence, least=max(0.5 * spread[i], rare[i])
+                before = sum(map(len, corrections[i]))
+                corrections[i].append(correction)
+                rounding_sum = before * sample_rounding[i] + pairs * float(drawn_rounding)
+                sample_rounding[i] = rounding_sum / (before + pairs)
+                changes[i].append(change)
+        options.tell(len(pending), len(pending))
+        # Intervals from all samples so far.
+        for i in pending:
+            least = max(0.5 * spread[i], rare[i])
+            student = interval(
+                np.concatenate(corrections[int(i)])[None], options.confidence, least=least
             )
-            mean[i], reasons[i] = found.mean[0], found.reasons[0]
-            spent[i] = 2 * sum(map(len, kept[int(i)]))
-            if found.half[0] < rounding[i] and np.isfinite(found.half[0]):
-                reasons[i] = tuple(
-                    why for why in reasons[i] if "heavy tails" not in why
-                )  # of rounding errors
-            half[i] = found.half[0] + rounding[i] + (added[int(i)] if smooth else 0.0)
+            mean[i], reasons[i] = student.mean[0], student.reasons[0]
+            spent[i] = 2 * sum(map(len, corrections[int(i)]))
+            if student.half[0] < rounding[i] and np.isfinite(student.half[0]):
+                # Heavy tails of rounding errors do not matter.
+                reasons[i] = tuple(why for why in reasons[i] if "heavy tails" not in why)
+            half[i] = student.half[0] + rounding[i] + (sample_rounding[int(i)] if smooth else 0.0)
             if problem.coefficients is not None:
-                stepped[i], least[i], halved[int(i)] = of_steps(
-                    np.concatenate(steps_of[int(i)]), half[i]
+                step_bias[i], step_floor[i], order_reasons[int(i)] = step_allowance(
+                    np.concatenate(changes[int(i)]), half[i]
                 )
-                half[i] += stepped[i]
-        if wanted is None:
+                half[i] += step_bias[i]
+        # Which points need more samples?
+        if target is None:
             doubtful = [
                 i
-                for i in open_
-                if reasons[i] and np.isfinite(half[i]) and batch < AGAIN and pairs >= FEWEST
+                for i in pending
+                if reasons[i] and np.isfinite(half[i]) and batch < EXTRA_ROUNDS and pairs >= FEWEST
             ]
-            open_ = np.array(doubtful, int)
+            pending = np.array(doubtful, int)
             pairs, batch = 3 * max((spent[i] // 2 for i in doubtful), default=0), batch + 1
             continue
-        again = 4**AGAIN * samples  # for points where tails look heavy, as without a half-width
-        wide = np.array(
-            [
-                i
-                for i in open_
-                if np.isfinite(half[i])
-                and (half[i] > wanted[i] or (reasons[i] and spent[i] < again))
-            ],
-            int,
-        )
-        hopeless = rounding + np.array([added.get(i, 0.0) for i in range(len(t))]) + least >= wanted
+        retry_below = 4**EXTRA_ROUNDS * samples  # where tails look heavy, as without a target
+        wide = [
+            i
+            for i in pending
+            if np.isfinite(half[i])
+            and (half[i] > target[i] or (reasons[i] and spent[i] < retry_below))
+        ]
+        all_rounding = rounding + np.array([sample_rounding.get(i, 0.0) for i in range(len(t))])
+        hopeless = all_rounding + step_floor >= target
         ended = [
-            i for i in wide if spent[i] >= MOST * samples or (hopeless[i] and half[i] > wanted[i])
+            i for i in wide if spent[i] >= MOST * samples or (hopeless[i] and half[i] > target[i])
         ]
         for i in ended:
             why = (
-                f": the steps of paths alone leave {least[i]:.2g}; take more `steps`"
-                if least[i] > wanted[i]
+                f": the steps of paths alone leave {step_floor[i]:.2g}; take more `steps`"
+                if step_floor[i] > target[i]
                 else ""
             )
             missed[int(i)] = (
-                f"the half-width {halfwidth:.2g} was not reached after {spent[i]} samples{why}",
+                f"the half-width {options.halfwidth:.2g} was not reached "
+                f"after {spent[i]} samples{why}",
             )
-        open_ = np.array([i for i in wide if i not in ended], int)
+        pending = np.array([i for i in wide if i not in ended], int)
         pairs, batch = pairs if batch == 0 else 2 * pairs, batch + 1
     if smooth and len(later):
-        _compare(problem, u, t, x, later, kept, stepped, reasons, max(FEWEST, samples // 64), asked)
+        pairs = max(FEWEST, samples // 64)
+        _check_forms(problem, u, t, x, later, corrections, step_bias, reasons, pairs, options)
     reasons = [
         r if r or np.isfinite(h) else ("the value or its interval is not finite",)
         for r, h in zip(reasons, value + half, strict=True)
     ]
-    reasons = [(*r, *halved.get(i, ()), *jumps(problem)) for i, r in enumerate(reasons)]
+    reasons = [
+        (*r, *order_reasons.get(i, ()), *jump_reasons(problem)) for i, r in enumerate(reasons)
+    ]
     good = np.array([not r for r in reasons])
     reasons = [(*r, *missed.get(i, ())) for i, r in enumerate(reasons)]
-    ways = {0: "no steps (Monte Carlo)", STEPS: f"{STEPS} steps"}
-    method = (
-        "residual"
-        if smooth
-        else f"martingale, {' or '.join(ways[k] for k in sorted(set(steps.tolist()), reverse=True))}"
-    )
+    names = {0: "no steps (Monte Carlo)", STEPS: f"{STEPS} steps"}
+    used = " or ".join(names[k] for k in sorted(set(steps.tolist()), reverse=True))
+    method = "residual" if smooth else f"martingale, {used}"
     method += "" if problem.coefficients is None else ", paths in steps"
     return Certificate(
-        value + mean,
-        mean,
-        value + mean - half,
-        value + mean + half,
-        half,
-        good,
-        tuple(reasons),
-        method,
-        spent,
-        confidence,
-    ).scaled(unit)
+        value=value + mean,
+        error=mean,
+        low=value + mean - half,
+        high=value + mean + half,
+        halfwidth=half,
+        certified=good,
+        reasons=tuple(reasons),
+        method=method,
+        samples=spent,
+        confidence=options.confidence,
+    ).rescale(unit)
 
 
-def of_steps(changes: np.ndarray, half: Any) -> tuple[Any, Any, tuple[str, ...]]:
-    """What to allow for steps, from samples (n, ..., 2) of what halving them twice changes; what is left of it in any case; and words where halving does not act as first order should.
+def step_allowance(changes: np.ndarray, half: Any) -> tuple[Any, Any, tuple[str, ...]]:
+    """Bound the bias of paths in steps, and check that it is of first order.
 
-    `half` is the rest of the half-width: what is small against it does not matter.
+    Args:
+        changes: samples of what halving the number of steps changes, once and twice, (n, ..., 2).
+        half: the other parts of the half-width, (...); a bias that is small against it does not
+            matter.
+
+    Returns:
+        The bound, (...), a part of it that more samples will not remove, (...), and a message where
+        the two changes are not in the proportion 1 : 2 of first order.
     """
     mean, n = changes.mean(axis=0), len(changes)
     noise = changes.std(axis=0, ddof=1) / np.sqrt(n)
     allowed, least = allowance(mean), allowance(np.maximum(np.abs(mean) - 3 * noise, 0.0))
-    bent = changes[..., 1] - 2 * changes[..., 0]
-    wrong = np.abs(bent.mean(axis=0)) > allowed + 3 * bent.std(axis=0, ddof=1) / np.sqrt(n)
+    excess = changes[..., 1] - 2 * changes[..., 0]  # of mean zero at first order
+    wrong = np.abs(excess.mean(axis=0)) > allowed + 3 * excess.std(axis=0, ddof=1) / np.sqrt(n)
     if np.any(wrong & (allowed > _MATTERS * half)):
         return allowed, least, (_NOT_FIRST_ORDER,)
     return allowed, least, ()
 
 
-_MATTERS = 0.2  # of a half-width
-_NOT_FIRST_ORDER = "halving the steps of paths does not act as first order should, so that their bias is not known: take more `steps`"
+def jump_reasons(problem: CanonicalProblem) -> tuple[str, ...]:
+    """Why nothing is certified where coefficients jump: halving the steps does not show the bias.
 
-
-def jumps(problem: CanonicalProblem) -> tuple[str, ...]:
-    """Why nothing can be certified where coefficients jump: half as many steps do not tell the bias there."""
+    Returns one message for each coefficient that jumps.
+    """
     names = () if problem.coefficients is None else problem.coefficients.jumps
     return tuple(f"`{name}` jumps: the bias of paths in steps is not known there" for name in names)
 
 
-def rounding_of(
-    u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, asked: CertifyOptions
+def rounding_bounds(
+    u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, options: CertifyOptions
 ) -> np.ndarray:
-    """What rounding does to ũ(t, x): 4 eps Σ |w_j φ_j|, and what changes when the last bits of x do
-    (sums inside the user's functions cancel, too).
+    """Bounds for the rounding errors of ũ(t, x) at n points, (n,).
+
+    4 eps Σ |w_j φ_j|, plus the change of ũ when the last bits of x change (sums inside the user's
+    functions cancel, too). The factors 4 are for sums of many terms, with several roundings each.
     """
-    size = np.maximum(np.abs(x) if asked.rounding_scale is None else asked.rounding_scale, 1e-3)
-    values = np.array([u.value(t, y)[0] for y in nearby(x, size, asked, "last bits", 8)])
-    return 4 * EPS * u.value(t, x)[1] + 4 * np.std(
-        values, axis=0, ddof=1
-    )  # sums of many terms: some roundings each way
+    scale = np.abs(x) if options.rounding_scale is None else options.rounding_scale
+    points = perturbed_points(x, np.maximum(scale, 1e-3), options, "last bits", 8)
+    values = np.array([u.value(t, y)[0] for y in points])
+    return 4 * EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)
 
 
-def nearby(
-    x: np.ndarray, size: np.ndarray, asked: CertifyOptions, stream: str, number: int
+def perturbed_points(
+    x: np.ndarray, scale: np.ndarray, options: CertifyOptions, stream: str, number: int
 ) -> Iterator[np.ndarray]:
-    """The points with their last bits changed at random, some times over."""
-    rngs = [asked.rng(stream, i) for i in range(len(x))]
+    """Copies of the points x (n, dim), `number` of them, with random changes ±eps · scale."""
+    rngs = [options.rng(stream, i) for i in range(len(x))]
     for _ in range(number):
-        yield x + EPS * size * np.stack([rng.choice([-1.0, 1.0], x.shape[1]) for rng in rngs])
+        yield x + EPS * scale * np.stack([rng.choice([-1.0, 1.0], x.shape[1]) for rng in rngs])
 
 
-def _compare(
+def _check_forms(
     problem: CanonicalProblem,
     u: NetworkEvaluator,
     t: np.ndarray,
     x: np.ndarray,
     later: np.ndarray,
-    kept: dict[int, list[np.ndarray]],
-    stepped: np.ndarray,
+    corrections: dict[int, list[np.ndarray]],
+    step_bias: np.ndarray,
     reasons: list[tuple[str, ...]],
     pairs: int,
-    asked: CertifyOptions,
+    options: CertifyOptions,
 ) -> None:
-    """The sanity check: the martingale form, which needs no smoothness, must not contradict the residual form."""
-    sure = np.array([i for i in later if not reasons[i]], int)
-    if not len(sure):
+    """Check the residual form by the martingale form, which needs no smoothness.
+
+    Where their means contradict each other, `reasons` of the point are replaced by a message.
+    """
+    points = np.array([i for i in later if not reasons[i]], int)
+    if not len(points):
         return
-    rngs = [asked.rng("certificate check", i) for i in sure]
-    other = martingale_form(problem, u, t[sure], x[sure], pairs, rngs, _CHECKS)
-    for i, corrections, rounding, change in zip(
-        sure.tolist(), other.corrections, other.rounding, other.steps, strict=True
+    rngs = [options.rng("certificate check", i) for i in points]
+    check = martingale_form(problem, u, t[points], x[points], pairs, rngs, _CHECKS)
+    for i, checks, rounding, change in zip(
+        points.tolist(), check.corrections, check.rounding, check.steps, strict=True
     ):
-        allowed = stepped[i] + float(allowance(change.mean(axis=0)))
-        apart = float(disagreement(np.concatenate(kept[i])[None], corrections[None], allowed)[0])
-        rounded = abs(float(np.mean(corrections))) < 100 * float(rounding)
-        if apart > _DISAGREE and not rounded:
+        allowed = step_bias[i] + float(allowance(change.mean(axis=0)))
+        samples = np.concatenate(corrections[i])
+        apart = float(disagreement(samples[None], checks[None], allowed)[0])
+        only_rounding = abs(float(np.mean(checks))) < 100 * float(rounding)
+        if apart > _DISAGREE and not only_rounding:
             reasons[i] = (
-                f"two forms of the error equation disagree by {apart:.1f} standard errors: the data may have kinks or jumps that were not found",
+                f"two forms of the error equation disagree by {apart:.1f} standard errors: "
+                "the data may have kinks or jumps that were not found",
             )
 
 
 def disagreement(first: np.ndarray, second: np.ndarray, allowed: float = 0.0) -> np.ndarray:
-    """How many standard errors the means of two independent sets of samples lie apart, for each row, beyond what is allowed for steps."""
+    """Distance of the means of two independent sets of samples, in standard errors.
+
+    Args:
+        first: samples, (rows, n).
+        second: samples, (rows, m).
+        allowed: a difference that is allowed for the steps of paths.
+
+    Returns:
+        The distance for each row, (rows,).
+    """
     gap = np.maximum(np.abs(first.mean(axis=1) - second.mean(axis=1)) - allowed, 0.0)
     noise = np.sqrt(sum(s.var(axis=1, ddof=1) / s.shape[1] for s in (first, second)))
     return gap / np.where(noise > 0, noise, np.inf)
 
 
-def _cheaper(
+def _choose_steps(
     problem: CanonicalProblem,
     u: NetworkEvaluator,
     t: np.ndarray,
     x: np.ndarray,
     later: np.ndarray,
-    asked: CertifyOptions,
+    options: CertifyOptions,
 ) -> np.ndarray:
-    """Steps, or none: whichever needs fewer evaluations of the data for the same variance, from a
-    pilot at each point.
+    """The number of steps of the martingale form at each point, `STEPS` or 0.
+
+    Whichever needs fewer evaluations of the data for the same variance, by a pilot at each point.
     """
-    sources, cost = problem.has_source, []
+    sources, costs = problem.has_source, []
     for steps, evaluations in (
         (0, 1 + sources),
         (STEPS, 1 + STEPS * sources + (STEPS - 1) * u.slope_cost),
     ):
-        rngs = [asked.rng(f"certificate pilot {steps}", i) for i in later]
+        rngs = [options.rng(f"certificate pilot {steps}", i) for i in later]
         drawn = martingale_form(problem, u, t[later], x[later], FEWEST, rngs, steps)
-        cost.append(evaluations * np.var(drawn.corrections, axis=1))
-    return np.where(cost[1] < cost[0], STEPS, 0)
+        costs.append(evaluations * np.var(drawn.corrections, axis=1))
+    return np.where(costs[1] < costs[0], STEPS, 0)
 
 
 def region_error(
@@ -492,121 +586,125 @@ def region_error(
     rare: bool = False,
     reference: Callable[[np.ndarray, np.ndarray], ReferenceValues] | None = None,
 ) -> RegionError:
-    """The debiased mean square of corrections at random points of (0, T] x region (of t = T for a `Point`).
+    """The relative L2 error over (0, T] x region (at t = T for a `Point`), with an interval.
 
-    Where few residuals, or few points, carry it there are four times as many points. Where that does not help, where residuals are known to be large in
-    rare places, or where Monte Carlo values contradict it, those decide: `reference` makes them, from points.
+    It is the debiased mean square of corrections at random points. If a few residuals, or a few
+    points, carry the estimate, it is repeated with four times as many points. If that does not
+    help, if residuals are known to be large in rare places (`rare`), or if Monte Carlo values
+    contradict the estimate, these values decide: `reference` makes them, from points (t, x).
     """
     pairs = max(samples // 2, 2)
-    if not smooth:  # samples without steps are hundreds of times cheaper than those with
+    if not smooth:  # samples without steps are hundreds of times cheaper than those with steps
         pairs *= _PLAIN
         t, x, factor, rngs = _region_points(problem, points, seed, "region error", mark)
         value, terms = u.value(t, x)
         drawn = martingale_form(problem, u, t, x, pairs, rngs, 0)
         rounding = EPS * terms + allowance(drawn.steps.mean(axis=1))
-        found = relative_l2_interval(
+        estimate = relative_l2_interval(
             factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence
         )
-        reasons = (*found.reasons, *_heavy_points(drawn.corrections), *jumps(problem))
+        tails = _heavy_tail_reasons(drawn.corrections)
+        reasons = (*estimate.reasons, *tails, *jump_reasons(problem))
         return RegionError(
-            found.value,
-            found.low,
-            found.high,
-            None,
-            not reasons,
-            reasons,
-            "Monte Carlo",
-            points,
-            2 * pairs,
-            confidence,
+            value=estimate.value,
+            low=estimate.low,
+            high=estimate.high,
+            maximum=None,
+            certified=not reasons,
+            reasons=reasons,
+            method="Monte Carlo",
+            points=points,
+            samples=2 * pairs,
+            confidence=confidence,
         )
-    largest = _Largest(u.residual)
+    recorder = _ResidualRecorder(u.residual)
     for number, stream in ((points, "region error"), (4 * points, "region error again")):
         t, x, factor, rngs = _region_points(problem, number, seed, stream, mark)
         value, terms = u.value(t, x)
-        drawn = residual_form(problem, u._replace(residual=largest.residual), t, x, pairs, rngs)
+        drawn = residual_form(problem, u._replace(residual=recorder.residual), t, x, pairs, rngs)
         corrections = drawn.corrections
         rounding = EPS * terms + drawn.rounding + allowance(drawn.steps.mean(axis=1))
-        found = relative_l2_interval(
+        estimate = relative_l2_interval(
             factor[:, None] * corrections, factor * value, factor * rounding, confidence
         )
-        heavy = (
-            rare or not tail_weight(factor[:, None] * corrections) <= HEAVY
-        ) and found.high > EXACT
-        if rare or not (heavy or found.reasons):
+        long_tails = rare or not tail_weight(factor[:, None] * corrections) <= HEAVY
+        heavy = long_tails and estimate.high > EXACT
+        if rare or not (heavy or estimate.reasons):
             break
-    top = problem.horizon * largest.met + (
-        abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0
-    )
-    top *= float(np.max(factor))
-    maximum = None if reacts(problem) else top / found.scale
-    reasons, method = (*found.reasons, *jumps(problem)), "residual"
+    # Maximum principle: |u - ũ| <= sup |e0| + T sup |R|.
+    largest_e0 = abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0
+    bound = problem.horizon * recorder.largest + largest_e0
+    bound *= float(np.max(factor))
+    maximum = None if reacts(problem) else bound / estimate.scale
+    reasons, method = (*estimate.reasons, *jump_reasons(problem)), "residual"
     values = None if reference is None else reference(t, x)
     if heavy:
-        few = (
+        cause = (
             "the solve met residuals that few samples do"
             if rare
             else f"one of {corrections.size} sample pairs carries the estimate"
         )
-        reasons = (*reasons, f"heavy tails: {few}")
+        reasons = (*reasons, f"heavy tails: {cause}")
     if values is not None:
-        known, certain = (values.compare(factor * value, level) for level in (confidence, _CERTAIN))
-        contradicted = not certain.reasons and certain.low > found.high
-        if (heavy or contradicted or found.reasons) and not known.reasons:
-            inside = known.low <= found.value <= known.high
-            found = known._replace(value=found.value if inside else known.value)
-            reasons, method = jumps(problem), "Monte Carlo"
+        compared, strict = (
+            values.compare(factor * value, level) for level in (confidence, _CERTAIN)
+        )
+        contradicted = not strict.reasons and strict.low > estimate.high
+        if (heavy or contradicted or estimate.reasons) and not compared.reasons:
+            inside = compared.low <= estimate.value <= compared.high
+            estimate = compared._replace(value=estimate.value if inside else compared.value)
+            reasons, method = jump_reasons(problem), "Monte Carlo"
             maximum = None
         elif contradicted:
-            reasons = (*reasons, f"Monte Carlo values differ from the network by {known.value:.2g}")
+            difference = f"Monte Carlo values differ from the network by {compared.value:.2g}"
+            reasons = (*reasons, difference)
     return RegionError(
-        found.value,
-        found.low,
-        found.high,
-        maximum,
-        not reasons,
-        reasons,
-        method,
-        len(t),
-        2 * pairs,
-        confidence,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        maximum=maximum,
+        certified=not reasons,
+        reasons=reasons,
+        method=method,
+        points=len(t),
+        samples=2 * pairs,
+        confidence=confidence,
     )
 
 
 def _region_points(
     problem: CanonicalProblem, points: int, seed: int, stream: str, mark: streams.Mark
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.random.Generator]]:
-    """Random points (t, x) of (0, T] x region, what makes the user's values of the problem's own there, and a stream for each."""
+    """Random points t (n,), x (n, dim) of (0, T] x region, and a random generator for each.
+
+    The third result, (n,), is the factor from values of the canonical problem to the user's.
+    """
     rng = streams.generator(seed, stream, mark)
-    rng.random(points)
+    rng.random(points)  # not used, but the draws below depend on it
     x = problem.region.sample(rng, points, problem.dim)
-    fraction = (
-        np.arange(points) + 1 - rng.random(points)
-    ) / points  # one in each of as many intervals: errors go with time
-    t, x = problem.region.at(
-        np.ones(points) if problem.region.single else fraction, problem.horizon, x
-    )
+    # Stratified in time, one point in each of n intervals: errors depend on time.
+    fraction = (np.arange(points) + 1 - rng.random(points)) / points
+    if problem.region.single:
+        fraction = np.ones(points)
+    t, x = problem.region.at(fraction, problem.horizon, x)
     rngs = [streams.generator(seed, f"{stream} {i}", mark) for i in range(points)]
     return t, x, np.broadcast_to(problem.value_scale(t), t.shape), rngs
 
 
-_CERTAIN = 0.998  # confidence at which Monte Carlo values contradict
-
-
-class _Largest:
-    """A residual that remembers the largest value met."""
+class _ResidualRecorder:
+    """A residual function that records the largest |R| it has returned."""
 
     def __init__(self, residual: Callable[..., tuple[np.ndarray, np.ndarray]]) -> None:
-        self._residual, self.met = residual, 0.0
+        self._residual, self.largest = residual, 0.0
 
     def residual(self, s: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = self._residual(s, y)
-        size = np.max(np.abs(found[0]))
-        self.met = float(np.fmax(self.met, size)) if np.isfinite(size) else np.inf
-        return found
+        result = self._residual(s, y)
+        size = np.max(np.abs(result[0]))
+        self.largest = float(np.fmax(self.largest, size)) if np.isfinite(size) else np.inf
+        return result
 
 
-def _heavy_points(samples: np.ndarray) -> tuple[str, ...]:
-    """Words where at many points a few samples carry the variance."""
+def _heavy_tail_reasons(samples: np.ndarray) -> tuple[str, ...]:
+    """A message where at many points (rows) a few samples carry the variance."""
     heavy = float(np.mean([not tail_weight(row - row.mean()) <= HEAVY for row in samples]))
     return (HEAVY_TAILS.format(share=100 * heavy),) if heavy > HEAVY_SHARE else ()
