@@ -49,7 +49,12 @@ def main() -> None:
             seconds, variances = [], []
             for form in (
                 lambda rng: np.concatenate(
-                    list(residual_gradients(problem.canonical, network, t, x, PAIRS, rng))
+                    [
+                        batch.samples
+                        for batch in residual_gradients(
+                            problem.canonical, network, t, x, PAIRS, rng
+                        )
+                    ]
                 ),
                 lambda rng: weighted(problem, network, t, x, rng),
             ):

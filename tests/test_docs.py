@@ -99,7 +99,7 @@ def test_the_api_page_has_every_public_name():
     assert "`heatnets.__version__`" in page
 
 
-class EvaluationPoints(html.parser.HTMLParser):
+class LinkParser(html.parser.HTMLParser):
     """Where a page's links lead, what it loads, and its anchors."""
 
     def __init__(self, text):
@@ -148,7 +148,7 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
     )
     assert run.returncode == 0, run.stdout + run.stderr
     pages = {
-        path: EvaluationPoints(path.read_text())
+        path: LinkParser(path.read_text())
         for path in tmp_path.rglob("*.html")
         if path.name != "404.html"
     }

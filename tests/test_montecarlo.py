@@ -110,7 +110,7 @@ def test_mild_rows_and_the_judge_do_not_share_draws():
     t, x = hn.random_points(problem, 5)
     with jax.enable_x64(True):
         rows = montecarlo.mild_samples(problem.canonical, t, x, 64, 0, make_context())
-    assert not np.any(rows == montecarlo.importance(problem, t, x, samples=64, seed=0).value)
+    assert not np.any(rows.value == montecarlo.importance(problem, t, x, samples=64, seed=0).value)
 
 
 def test_shapes_seeds_and_streaming():
