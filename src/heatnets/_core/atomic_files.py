@@ -63,7 +63,8 @@ def check_writable(path: Path) -> None:
         raise FileError(f"{path} is no ordinary file: it would be replaced. Name another place.")
     if not folder.is_dir():
         raise FileError(
-            f"{path} cannot be written: there is no folder {folder}. Make it, or name another place."
+            f"{path} cannot be written: there is no folder {folder}. "
+            "Make it, or name another place."
         )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise FileError(
@@ -122,7 +123,8 @@ class Ledger:
                 isinstance(cell, dict) and "settings" in cell for cell in cells.values()
             ):
                 raise InputError(
-                    f"{path} has no readable cells. Move it away, or name another folder with --out."
+                    f"{path} has no readable cells. "
+                    "Move it away, or name another folder with --out."
                 )
             self.cells = cells
 

@@ -22,7 +22,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 def with_x64(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorator: run `function` with JAX in float64, and restore the caller's setting afterwards."""
+    """Decorator: run `function` with JAX in float64, and restore the caller's setting after it."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
