@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 
 class LagTransform:
-    """The paper's change of variables for the lag g = t - s, which removes the kernel's singularity.
+    """The paper's change of variables for the lag g = t - s; it removes the kernel's singularity.
 
     τ = √g (d = 1), -ln g (d = 2), g^α with α = 1 - d/2 (d >= 3); τ is uniform on 𝒟(longest). For
     d >= 2 lags below `shortest` are cut off.
