@@ -19,12 +19,13 @@ DEEPEST = 60  # parentheses, calls and signs inside each other
 LARGEST_EXPONENT = 100.0
 LARGEST_INDEX = 10**7
 
-_ONE_ARGUMENT = (
-    "sin cos tan arctan exp log sqrt abs tanh sinh cosh log1p expm1 "
-    "erf sigmoid softplus sum mean prod norm norm2 roll"
-).split()
+_TRIGONOMETRIC = ("sin", "cos", "tan", "arctan")
+_EXPONENTIAL = ("exp", "log", "sqrt", "abs", "tanh", "sinh", "cosh", "log1p", "expm1")
+_SIGMOIDAL = ("erf", "sigmoid", "softplus")
+_REDUCTIONS = ("sum", "mean", "prod", "norm", "norm2")
 FUNCTIONS = {  # name: (fewest arguments, most arguments)
-    **dict.fromkeys(_ONE_ARGUMENT, (1, 1)),
+    **dict.fromkeys((*_TRIGONOMETRIC, *_EXPONENTIAL, *_SIGMOIDAL, *_REDUCTIONS), (1, 1)),
+    "roll": (1, 1),
     "dot": (2, 2),
     "min": (1, 2),
     "max": (1, 2),
