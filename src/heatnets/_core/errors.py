@@ -139,9 +139,9 @@ def pair(name: str, value: Any, hint: str) -> tuple[int, int]:
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
     """Return `value` if it is one of `options`, else raise `InputError`."""
-    known = list(options)
-    if not isinstance(value, str) or value not in known:
+    names = list(options)
+    if not isinstance(value, str) or value not in names:
         raise InputError(
-            f"`{name}` must be one of {', '.join(map(repr, known))}; got {short_repr(value)}."
+            f"`{name}` must be one of {', '.join(map(repr, names))}; got {short_repr(value)}."
         )
     return value

@@ -70,10 +70,10 @@ def make_context(device: Any = None, memory: Any = None, progress: Any = None) -
 def _find_device(device: Any) -> Any:
     if isinstance(device, jax.Device):
         return device
-    known = sorted({d.platform for d in jax.devices()} | {"cpu"})
-    if device is not None and device not in known:
+    platforms = sorted({d.platform for d in jax.devices()} | {"cpu"})
+    if device is not None and device not in platforms:
         raise InputError(
-            f"`device` must be one of {', '.join(map(repr, known))} or a jax.Device; "
+            f"`device` must be one of {', '.join(map(repr, platforms))} or a jax.Device; "
             f"got {short_repr(device)}."
         )
     return jax.devices(device)[0]

@@ -102,13 +102,13 @@ def _build_solution(
         data = (
             equation(canonical, stats["seed"])[0] if stats["laplacian"] else values_only(canonical)
         )
-        for i, words in enumerate(manifest["blocks"]):
+        for i, description in enumerate(manifest["blocks"]):
             block_arrays = {
                 name.split(" ", 2)[2]: array
                 for name, array in arrays.items()
                 if name.startswith(f"block {i} ")
             }
-            blocks.append(unpacked(words, block_arrays, steps, canonical.dim))
+            blocks.append(unpacked(description, block_arrays, steps, canonical.dim))
         # One matrix of shape (features, time_degree + 1) per block that is not empty.
         matrices = [w if w.ndim == 2 else w[:, None] for w in weights if len(w)]
         if [len(w) for w in matrices] != [len(b.start) for b in blocks] or any(
@@ -135,16 +135,16 @@ def _stored_problem(path: Path, manifest: dict[str, Any]) -> Problem:
     return problems.get(origin["named"], **origin["parameters"])
 
 
-def _read_stats(words: dict[str, Any]) -> dict[str, Any]:
+def _read_stats(stored: dict[str, Any]) -> dict[str, Any]:
     """Convert stored `stats` from JSON types to the types that a solve returns."""
     stats = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in words.items()
+        name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
     }
-    stats["seconds"] = MappingProxyType(words["seconds"])
-    check = words.get("check", {})  # results of earlier versions have none
+    stats["seconds"] = MappingProxyType(stored["seconds"])
+    check = stored.get("check", {})  # results of earlier versions have none
     stats["check"] = MappingProxyType(
         {name: tuple(v) if isinstance(v, list) else v for name, v in check.items()}
     )
-    stats["iterations"] = tuple(map(tuple, words["iterations"]))
-    stats["history"] = tuple(map(Round.of, words["history"]))
+    stats["iterations"] = tuple(map(tuple, stored["iterations"]))
+    stats["history"] = tuple(map(Round.of, stored["history"]))
     return stats
