@@ -168,7 +168,7 @@ def solve(
         )
     if u.stats["tolerance_met"] is False:
         raise NumericalError(
-            f"the tolerance was not met: the error is estimated at "
+            "the tolerance was not met: the error is estimated at "
             f"{u.stats['estimated_error']:.2g}. What was found is in {target}."
         )
 
