@@ -2,7 +2,7 @@
 
     import heatnets as hn
 
-Nothing heavy is imported until a name is first used.
+Modules are imported when a name is first used, so that `import heatnets` is fast.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_HOME = {
+_MODULE_OF = {
     "Problem": "pde.problem",
     "Function": "pde.function",
     "Box": "pde.regions",
@@ -51,7 +51,7 @@ _HOME = {
 }
 _MODULES = {"montecarlo": "certify.montecarlo", "problems": "problems", "plots": "plotting.figures"}
 
-__all__ = ["__version__", *_HOME, *_MODULES]
+__all__ = ["__version__", *_MODULE_OF, *_MODULES]
 
 if TYPE_CHECKING:
     from heatnets import problems as problems
@@ -95,10 +95,11 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
     if name in _MODULES:
         return importlib.import_module(f"heatnets.{_MODULES[name]}")
-    if name in _HOME:
-        value = getattr(importlib.import_module(f"heatnets.{_HOME[name]}"), name)
+    if name in _MODULE_OF:
+        value = getattr(importlib.import_module(f"heatnets.{_MODULE_OF[name]}"), name)
         globals()[name] = value
         return value
     raise AttributeError(

@@ -1,4 +1,4 @@
-"""Errors as the paper measures them, against exact solutions."""
+"""Relative errors against exact solutions, at random points, as in the paper."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ if TYPE_CHECKING:
 
 
 class RelativeErrors(NamedTuple):
-    """|ũ - u|_p / |u|_p over a set of points, p = 1, 2, ∞."""
+    """Relative errors |ũ - u|_p / |u|_p over a set of points, for p = 1, 2, ∞.
+
+    Attributes:
+        l1: p = 1.
+        l2: p = 2.
+        linf: p = ∞.
+    """
 
     l1: float
     l2: float
@@ -31,25 +37,47 @@ class RelativeErrors(NamedTuple):
 
 
 def relative_errors(approximate: Any, exact: Any) -> RelativeErrors:
-    """Relative L1, L2 and L∞ errors of values (n,), or of vectors (n, d) with all entries counted alike."""
+    """Relative L1, L2 and L∞ errors of values or of vectors.
+
+    Args:
+        approximate: values of shape (n,), or vectors of shape (n, d), whose entries all count
+            equally.
+        exact: the exact values, of the same shape.
+
+    Returns:
+        The three relative errors.
+    """
     a, e = np.asarray(approximate, np.float64), np.asarray(exact, np.float64)
     if a.shape != e.shape or a.size == 0:
         raise InputError(
-            f"`approximate` and `exact` must have one shape and not be empty; got {a.shape} and {e.shape}."
+            "`approximate` and `exact` must have one shape and not be empty; "
+            f"got {a.shape} and {e.shape}."
         )
     if not np.any(e):
         raise InputError("`exact` is zero at every point: a relative error has no meaning there.")
-    size = np.max(np.abs(e))  # squares of small numbers underflow
-    gap, e = np.abs(a - e) / size, e / size
+    scale = np.max(np.abs(e))  # squares of small numbers underflow
+    error, e = np.abs(a - e) / scale, e / scale
     return RelativeErrors(
-        float(gap.sum() / np.abs(e).sum()),
-        float(np.linalg.norm(gap) / np.linalg.norm(e)),
-        float(gap.max() / np.abs(e).max()),
+        float(error.sum() / np.abs(e).sum()),
+        float(np.linalg.norm(error) / np.linalg.norm(e)),
+        float(error.max() / np.abs(e).max()),
     )
 
 
 def random_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points:
-    """Random points to measure at: t uniform on (0, T] (t = T for a `Point`; t = 0 and [0, T) for terminal problems), x from the region, from a stream no solve draws from."""
+    """Random points for the measurement of errors, independent of the points of any solve.
+
+    t is uniform on (0, T], or t = T if the region is a `Point`; for terminal-value problems on
+    [0, T), or t = 0. x is drawn from the region.
+
+    Args:
+        problem: the problem.
+        points: number n of points.
+        seed: seed of the random stream.
+
+    Returns:
+        t of shape (n,) and x of shape (n, dim).
+    """
     n = count("points", points, 1, "It is the number of test points.")
     rng = streams.generator(streams.check_seed(seed), "test points")
     t, x = judged(problem.region, problem.horizon, n, problem.dim, rng)
@@ -58,31 +86,60 @@ def random_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points
 
 @with_x64
 def exact_values(problem: Problem, t: Any, x: Any) -> np.ndarray:
-    """The exact solution at points, streamed."""
-    return _exact(_value, problem, t, x)
+    """Values of the exact solution at points.
+
+    Args:
+        problem: a problem with an exact solution.
+        t: times, a number or shape (n,).
+        x: points, shape (dim,) or (n, dim).
+
+    Returns:
+        Values of shape (n,), or a scalar for one point.
+    """
+    return _evaluate_exact(_value, problem, t, x)
 
 
 @with_x64
 def exact_gradient(problem: Problem, t: Any, x: Any) -> np.ndarray:
-    """The gradient of the exact solution at points, by automatic differentiation."""
-    return _exact(_gradient, problem, t, x)
+    """Gradients of the exact solution at points, by automatic differentiation.
+
+    Args:
+        problem: a problem with an exact solution.
+        t: times, a number or shape (n,).
+        x: points, shape (dim,) or (n, dim).
+
+    Returns:
+        Gradients of shape (n, dim), or (dim,) for one point.
+    """
+    return _evaluate_exact(_gradient, problem, t, x)
 
 
 def measure(solution: Solution, points: int = 6000, seed: int = 0) -> RelativeErrors:
-    """Relative errors of a solution on random points of (0, T] x region, against the problem's exact solution."""
+    """Relative errors of a solution at random points, against the exact solution of its problem.
+
+    Args:
+        solution: a solution whose problem has an exact solution.
+        points: number of points.
+        seed: seed of the random points.
+
+    Returns:
+        The relative L1, L2 and L∞ errors.
+    """
     t, x = random_points(solution.problem, points, seed)
     return relative_errors(solution(t, x), exact_values(solution.problem, t, x))
 
 
-def _exact(function: Any, problem: Problem, t: Any, x: Any) -> np.ndarray:
+def _evaluate_exact(function: Any, problem: Problem, t: Any, x: Any) -> np.ndarray:
+    """Evaluate function(exact, t, x) at points, in chunks."""
     if problem.exact is None:
         raise InputError(
-            "`problem` has no exact solution to measure against. Give one: hn.Problem(..., exact=u)."
+            "`problem` has no exact solution to measure against. "
+            "Give one: hn.Problem(..., exact=u)."
         )
-    times, places, single = problem.points(t, x)
+    t_array, x_array, single = problem.points(t, x)
     ctx = make_context()
     with jax.default_device(ctx.device):
-        out = evaluate(function, problem.exact, (times, places), 8 * problem.dim, ctx)
+        out = evaluate(function, problem.exact, (t_array, x_array), 8 * problem.dim, ctx)
     return out[0] if single else out
 
 

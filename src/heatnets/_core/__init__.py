@@ -1,1 +1,1 @@
-"""Errors, precision, random numbers, timing, files, tiled evaluation."""
+"""Base layer: errors, precision, random streams, statistics, timing, files, tiled evaluation."""

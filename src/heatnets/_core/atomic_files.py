@@ -1,4 +1,7 @@
-"""Files that are whole or not there: written beside their place, flushed to the disk, renamed; and ledgers of finished cells."""
+"""Atomic file writes (temporary file, fsync, rename), file locks, and ledgers of finished work.
+
+A ledger is a JSON file that stores the outcome of each finished cell of an experiment.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ _unfinished: set[str] = set()
 
 
 def write(path: Path, content: str | bytes) -> Path:
-    """Write a file so that a reader, or a crash at any moment, finds the old one or the new one."""
+    """Write a file atomically: after a crash at any moment it has the old or the new content."""
     data = content.encode() if isinstance(content, str) else content
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise _unwritten(path, error) from error
+        raise _write_error(path, error) from error
     _unfinished.add(name)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -36,22 +39,23 @@ def write(path: Path, content: str | bytes) -> Path:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         if isinstance(error, OSError):
-            raise _unwritten(path, error) from error
+            raise _write_error(path, error) from error
         raise
     finally:
         _unfinished.discard(name)
     return path
 
 
-def _unwritten(path: Path, error: OSError) -> FileError:
-    before = " The file that was there is as it was." if path.exists() else ""
+def _write_error(path: Path, error: OSError) -> FileError:
+    old_file = " The file that was there is as it was." if path.exists() else ""
     return FileError(
-        f"{path} cannot be written: {error.strerror or error}.{before} Free some space, or name another place."
+        f"{path} cannot be written: {error.strerror or error}.{old_file} "
+        "Free some space, or name another place."
     )
 
 
 def check_writable(path: Path) -> None:
-    """Refuse, before any work, a place where no file can be written."""
+    """Raise `FileError` if no file can be written at `path`; called before any work is done."""
     folder = path.parent
     if path.is_dir():
         raise FileError(f"{path} is a folder; name a file in it.")
@@ -59,7 +63,8 @@ def check_writable(path: Path) -> None:
         raise FileError(f"{path} is no ordinary file: it would be replaced. Name another place.")
     if not folder.is_dir():
         raise FileError(
-            f"{path} cannot be written: there is no folder {folder}. Make it, or name another place."
+            f"{path} cannot be written: there is no folder {folder}. "
+            "Make it, or name another place."
         )
     if not os.access(folder, os.W_OK | os.X_OK):
         raise FileError(
@@ -68,14 +73,14 @@ def check_writable(path: Path) -> None:
 
 
 def remove_partial_files() -> None:
-    """Remove what `write` has begun and not finished: for a process that ends at once."""
+    """Remove the temporary files of unfinished calls of `write`, before the process exits."""
     for name in list(_unfinished):
         with contextlib.suppress(OSError):
             os.unlink(name)
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of ours, or words that say what is wrong with it."""
+    """Read a JSON file written by heatnets; raise `InputError` if it is something else."""
     try:
         content = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
@@ -88,55 +93,60 @@ def read_json(path: Path) -> dict[str, Any]:
         )
     if content["schema"] > SCHEMA:
         raise InputError(
-            f"{path} was written by a newer heatnets (schema {content['schema']}, known {SCHEMA}). Update heatnets."
+            f"{path} was written by a newer heatnets (schema {content['schema']}, known {SCHEMA}). "
+            "Update heatnets."
         )
     return content
 
 
 class Ledger:
-    """Finished cells by key, in one JSON file that is rewritten whole after each: a cell is never lost and never computed twice.
+    """Finished cells by key, stored in one JSON file.
 
-    A cell is what was asked for (`settings`) and what came out; it counts as finished only for the very same settings.
+    The file is rewritten completely after each cell, so that no cell is lost or computed twice. A
+    cell has its `settings` (the inputs) and its outcome; it counts as finished only for exactly the
+    same settings.
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
         self.path, self.header = path, header
         self.cells: dict[str, dict[str, Any]] = {}
         if path.exists():
-            found = read_json(path)
+            content = read_json(path)
             for name, value in header.items():
-                if found.get(name) != value:
+                if content.get(name) != value:
                     raise InputError(
-                        f"{path} holds {name} {found.get(name)!r}, not {value!r}. Name another folder with --out, or move it away."
+                        f"{path} holds {name} {content.get(name)!r}, not {value!r}. "
+                        "Name another folder with --out, or move it away."
                     )
-            cells = found.get("cells")
+            cells = content.get("cells")
             if not isinstance(cells, dict) or not all(
-                isinstance(c, dict) and "settings" in c for c in cells.values()
+                isinstance(cell, dict) and "settings" in cell for cell in cells.values()
             ):
                 raise InputError(
-                    f"{path} has no readable cells. Move it away, or name another folder with --out."
+                    f"{path} has no readable cells. "
+                    "Move it away, or name another folder with --out."
                 )
             self.cells = cells
 
     def find(self, key: str, settings: dict[str, Any]) -> dict[str, Any] | None:
-        """The finished cell of this key and these settings."""
+        """The finished cell with this key and these settings, or None."""
         cell = self.cells.get(key)
-        return (
-            cell
-            if cell is not None and cell["settings"] == json.loads(json.dumps(settings))
-            else None
-        )
+        if cell is not None and cell["settings"] == json.loads(json.dumps(settings)):
+            return cell
+        return None
 
     def add(self, key: str, settings: dict[str, Any], outcome: dict[str, Any]) -> None:
-        """Keep a finished cell."""
+        """Store a finished cell."""
         self.cells[key] = json.loads(json.dumps({"settings": settings, **outcome}))
         self._write()
 
     def reorder(self, keys: list[str]) -> None:
-        """Keep just these cells, in this order: the file then does not tell in which order they were computed."""
-        arranged = {key: self.cells[key] for key in keys if key in self.cells}
-        if list(arranged) != list(self.cells):
-            self.cells = arranged
+        """Keep only the cells `keys`, in this order, so that the file does not depend on the order
+        of computation.
+        """
+        ordered = {key: self.cells[key] for key in keys if key in self.cells}
+        if list(ordered) != list(self.cells):
+            self.cells = ordered
             self._write()
 
     def _write(self) -> None:
@@ -149,14 +159,14 @@ class Ledger:
 
 @contextlib.contextmanager
 def alone(path: Path, remedy: str) -> Iterator[None]:
-    """Refuse to go on where another process writes the same file."""
+    """Hold a lock on `path`; raise `FileError` if another process holds it."""
     lock = path.with_name(f".{path.name}.lock")
     try:
-        handle = _locked(lock)
+        handle = _open_and_lock(lock)
     except BlockingIOError:
         raise FileError(f"another run is writing {path}. Wait for it, or {remedy}.") from None
     except OSError as error:
-        raise _unwritten(path, error) from error
+        raise _write_error(path, error) from error
     try:
         yield
     finally:
@@ -164,8 +174,12 @@ def alone(path: Path, remedy: str) -> Iterator[None]:
         os.close(handle)
 
 
-def _locked(lock: Path) -> int:
-    """A file of our own, open and locked: held until it is closed, also by a kill. Where the system has no such locks, just open."""
+def _open_and_lock(lock: Path) -> int:
+    """Open and lock the file `lock`; return its file descriptor.
+
+    The lock is released when the descriptor is closed, also when the process is killed. Systems
+    without `fcntl` only open the file.
+    """
     while True:
         handle = os.open(lock, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), 0o666)
         try:
@@ -174,7 +188,7 @@ def _locked(lock: Path) -> int:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if lock.exists() and os.path.samestat(os.fstat(handle), os.stat(lock)):
                 return handle
-            os.close(handle)  # the run before removed it in between
+            os.close(handle)  # another run removed the file between `open` and `flock`: try again
         except ImportError:
             return handle
         except OSError:
@@ -184,7 +198,7 @@ def _locked(lock: Path) -> int:
 
 @contextlib.contextmanager
 def ledger(path: Path, header: dict[str, Any]) -> Iterator[Ledger]:
-    """A ledger that no other process writes at the same time."""
+    """Open a ledger under a lock, so that no other process writes it at the same time."""
     with alone(path, "name another folder with --out"):
         yield Ledger(path, header)
 

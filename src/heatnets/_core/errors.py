@@ -1,6 +1,6 @@
-"""Everything heatnets says when it must say no, and the checks of plain arguments.
+"""Exceptions and warnings of heatnets, and checks of scalar arguments.
 
-A message names the argument, what was wanted, what came, and what to do about it.
+An error message names the argument, the expected value, the value received, and a remedy.
 """
 
 from __future__ import annotations
@@ -17,41 +17,41 @@ import numpy as np
 
 
 class HeatnetsError(Exception):
-    """Base of every error heatnets raises on purpose."""
+    """Base class of all exceptions that heatnets raises."""
 
 
 class InputError(HeatnetsError, ValueError):
-    """An argument or a function of the user's is not what was wanted."""
+    """An argument, or a function passed by the user, is invalid."""
 
 
 class NumericalError(HeatnetsError, ArithmeticError):
-    """The numbers went wrong: a value that is not finite, a factorisation that failed."""
+    """A computation failed: a value is not finite, or a factorisation failed."""
 
 
 class NotFiniteError(NumericalError, InputError):
-    """A function of the user's is not finite where it is needed."""
+    """A function passed by the user is not finite at a point where it is evaluated."""
 
 
 class ResourceError(HeatnetsError, MemoryError):
-    """What was asked for does not fit into the memory that was allowed."""
+    """A computation needs more memory than is allowed or available."""
 
 
 class FileError(HeatnetsError, OSError):
-    """A file cannot be written, is being written by another run, or is not what its name promises."""
+    """A file cannot be read or written, is locked by another run, or has the wrong format."""
 
 
 class HeatnetsWarning(UserWarning):
-    """Something a user should know, and `stats["warnings"]` keeps."""
+    """A warning of heatnets; the text is also stored in `stats["warnings"]`."""
 
 
 class WarningLog:
-    """The warnings of one piece of work: each is shown once and kept for `stats["warnings"]`."""
+    """The warnings of one computation: each is shown once and stored for `stats["warnings"]`."""
 
     def __init__(self) -> None:
         self.messages: list[str] = []
 
     def restore(self, messages: list[str]) -> None:
-        """What an earlier run said, kept but not said again."""
+        """Add the messages of an earlier run, without showing them again."""
         self.messages.extend(text for text in messages if text not in self.messages)
 
     def warn(self, text: str, stacklevel: int = 2) -> None:
@@ -61,14 +61,14 @@ class WarningLog:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Words that follow an unknown name: the known one that it may be a slip of, or all of them."""
+    """The end of a message about an unknown name: the most similar known name, or all of them."""
     options = sorted(known)
     close = difflib.get_close_matches(name[:40], options, 1, 0.5)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(options)}."
 
 
 def short_repr(value: Any) -> str:
-    """A value in a few words, for the "what came" part of a message."""
+    """A short description of a value for error messages."""
     shape = getattr(value, "shape", None)
     if shape is not None and shape != ():
         return f"an array of shape {tuple(shape)}"
@@ -77,7 +77,7 @@ def short_repr(value: Any) -> str:
 
 
 def numeric(name: str, value: Any, hint: str) -> np.ndarray:
-    """`value` as a float64 array of its own, refused where it is not made of finite real numbers."""
+    """Copy `value` to a float64 array; raise `InputError` unless it is finite and real."""
     try:
         array = np.asarray(value)
     except (TypeError, ValueError):
@@ -90,7 +90,7 @@ def numeric(name: str, value: Any, hint: str) -> np.ndarray:
 
 
 def positive(name: str, value: Any, hint: str) -> float:
-    """`value` as a finite float > 0."""
+    """Convert `value` to a finite float > 0, or raise `InputError`."""
     is_number = isinstance(value, numbers.Real) or getattr(value, "shape", None) == ()
     try:
         number = float(value) if is_number and not isinstance(value, bool) else math.nan
@@ -102,7 +102,7 @@ def positive(name: str, value: Any, hint: str) -> float:
 
 
 def fraction(name: str, value: Any, hint: str = "For example 0.95.") -> float:
-    """`value` as a number between 0 and 1."""
+    """Convert `value` to a float in (0, 1), or raise `InputError`."""
     number = positive(name, value, hint)
     if number >= 1:
         raise InputError(f"`{name}` must be below 1; got {number:g}. {hint}")
@@ -110,7 +110,7 @@ def fraction(name: str, value: Any, hint: str = "For example 0.95.") -> float:
 
 
 def count(name: str, value: Any, least: int, hint: str) -> int:
-    """`value` as a whole number >= least."""
+    """Convert `value` to an int >= least, or raise `InputError`."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -123,7 +123,7 @@ def count(name: str, value: Any, least: int, hint: str) -> int:
 
 
 def pair(name: str, value: Any, hint: str) -> tuple[int, int]:
-    """`value` as two whole numbers >= 0, not both zero."""
+    """Convert `value` to two ints >= 0, not both zero, or raise `InputError`."""
     items = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
     if items is None or len(items) != 2:
         raise InputError(
@@ -138,10 +138,10 @@ def pair(name: str, value: Any, hint: str) -> tuple[int, int]:
 
 
 def choice(name: str, value: Any, options: Iterable[str]) -> str:
-    """`value` as one of `options`."""
-    known = list(options)
-    if not isinstance(value, str) or value not in known:
+    """Return `value` if it is one of `options`, else raise `InputError`."""
+    names = list(options)
+    if not isinstance(value, str) or value not in names:
         raise InputError(
-            f"`{name}` must be one of {', '.join(map(repr, known))}; got {short_repr(value)}."
+            f"`{name}` must be one of {', '.join(map(repr, names))}; got {short_repr(value)}."
         )
     return value

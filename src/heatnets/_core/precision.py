@@ -1,7 +1,7 @@
-"""float64, in one place.
+"""Double precision: the float64 decorator of public functions, and detection of float32 data.
 
-JAX computes in float32 unless its `jax_enable_x64` flag is set. Every public call of heatnets computes in float64
-whatever the caller's flag is, and leaves the flag as it was.
+JAX computes in float32 unless its `jax_enable_x64` flag is set. Every public call of heatnets
+computes in float64 whatever the caller's flag is, and leaves the flag as it was.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 def with_x64(function: Callable[P, R]) -> Callable[P, R]:
-    """Run `function` with JAX in float64; the caller's setting returns when it ends or raises."""
+    """Decorator: run `function` with JAX in float64, and restore the caller's setting after it."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -41,51 +41,62 @@ def is_low_precision(dtype: Any) -> bool:
 
 
 def low_precision_constants(function: Callable[..., Any], closed: Any) -> list[str]:
-    """Names of the float32 (or shorter) constants that `function` captured, given its closed jaxpr.
+    """Describe the float32 (or shorter) constants that `function` captured.
 
-    0.1 rounded to float32 is wrong by 1e-9: a solve can never be better than the data it is given. Whole numbers and short
-    binary fractions (ones, an identity, 0.5) are what they would be in float64, and are not named.
+    0.1 rounded to float32 is wrong by 1e-9, and a solve cannot be more accurate than its data.
+    Whole numbers and short binary fractions (ones, an identity, 0.5) are the same in float64, and
+    are not listed.
+
+    Args:
+        function: a function of the user.
+        closed: its closed jaxpr.
+
+    Returns:
+        One text per constant, with its name if it is known, its dtype and its shape.
     """
-    named = {name: value for name, value in _captured(function) if _is_low_array(value)}
-    found: list[str] = []
+    captured = {name: value for name, value in _captured(function) if _is_low_array(value)}
+    descriptions: list[str] = []
     for constant in _constants(closed):
         if isinstance(constant, jax.core.Tracer) or not is_rounded(constant):
             continue
         low = is_low_precision(np.asarray(constant).dtype)
-        shape, dtype = (
-            np.shape(constant),
-            np.asarray(constant).dtype if low else np.dtype(np.float32),
-        )
-        alike = [
-            n for n, v in named.items() if v is constant or (np.shape(v), v.dtype) == (shape, dtype)
+        shape = np.shape(constant)
+        dtype = np.asarray(constant).dtype if low else np.dtype(np.float32)
+        # A jaxpr does not know the names of constants: compare identity, or shape and dtype.
+        names = [
+            name
+            for name, array in captured.items()
+            if array is constant or (np.shape(array), array.dtype) == (shape, dtype)
         ]
         if low:
-            found.extend(
-                f"`{name}` ({dtype}, shape {shape})" for name in alike or ["an unnamed constant"]
+            descriptions.extend(
+                f"`{name}` ({dtype}, shape {shape})" for name in names or ["an unnamed constant"]
             )
-        elif shape == ():  # a float32 number that became part of the program
-            found.append(f"{float(constant):.10g} ({dtype}, a number)")
-    return list(dict.fromkeys(found))
+        elif shape == ():  # a float32 number that became a literal of the jaxpr
+            descriptions.append(f"{float(constant):.10g} ({dtype}, a number)")
+    return list(dict.fromkeys(descriptions))
 
 
 LOW = (
-    "rounded to 7 digits or fewer, so that the problem is another one from there on, and the answer cannot be better. Make "
-    'them with np.asarray(..., float) in place of jnp.asarray, or call jax.config.update("jax_enable_x64", True) first.'
+    "rounded to 7 digits or fewer, so that the problem is another one from there on, and the "
+    "answer cannot be better. Make them with np.asarray(..., float) in place of jnp.asarray, or "
+    'call jax.config.update("jax_enable_x64", True) first.'
 )
 
 
 def is_rounded(value: Any) -> bool:
-    """Whether numbers have been rounded to float32 or less: they are such numbers, and not whole
-    ones or short fractions.
+    """Whether `value` looks rounded to float32 or less.
+
+    True if all its finite numbers are float32 (or shorter) numbers, and one of them is neither a
+    whole number nor a short binary fraction.
     """
     array = np.asarray(value)
     if array.size == 0 or not jnp.issubdtype(array.dtype, jnp.inexact):
         return False
     if jnp.issubdtype(array.dtype, jnp.complexfloating):
         return is_rounded(array.real) or is_rounded(array.imag)
-    digits = {jnp.dtype(jnp.bfloat16): 4, np.dtype(np.float16): 5}.get(
-        array.dtype, 12
-    )  # half of those there are
+    # Binary digits of a "short" fraction: half of those of the dtype.
+    digits = {jnp.dtype(jnp.bfloat16): 4, np.dtype(np.float16): 5}.get(array.dtype, 12)
     exact = array.astype(np.float64)
     exact = exact[np.isfinite(exact)]
     with np.errstate(over="ignore"):
@@ -96,7 +107,7 @@ def is_rounded(value: Any) -> bool:
 
 
 def _constants(closed: Any) -> Iterator[Any]:
-    """The constants of a program and of all programs inside it, and the numbers written into it."""
+    """The constants and the literal numbers of a jaxpr and of all jaxprs nested in it."""
     yield from getattr(closed, "consts", ())
     for equation in getattr(closed, "jaxpr", closed).eqns:
         yield from (v.val for v in equation.invars if hasattr(v, "val"))
@@ -106,7 +117,7 @@ def _constants(closed: Any) -> Iterator[Any]:
 
 
 def is_program(value: Any) -> bool:
-    """Whether a parameter of an operation is a jaxpr."""
+    """Whether a parameter of a JAX primitive is a jaxpr."""
     return hasattr(value, "eqns") or hasattr(value, "jaxpr")
 
 
@@ -115,7 +126,7 @@ def _is_low_array(value: Any) -> bool:
 
 
 def _captured(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """(name, array) for everything a function can see beyond its arguments."""
+    """(name, value) of everything that a function can read besides its arguments."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(function):
         if not callable(leaf):
             yield jax.tree_util.keystr(path).lstrip("."), leaf
@@ -127,8 +138,8 @@ def _captured(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
         yield from _captured(function.func)
     plain = inspect.unwrap(function) if callable(function) else function
     if inspect.isfunction(plain):
-        seen = inspect.getclosurevars(plain)
-        for name, value in {**seen.globals, **seen.nonlocals}.items():
+        closure = inspect.getclosurevars(plain)
+        for name, value in {**closure.globals, **closure.nonlocals}.items():
             yield name, value
             if isinstance(value, (dict, list, tuple)):
                 for path, leaf in jax.tree_util.tree_leaves_with_path(value):

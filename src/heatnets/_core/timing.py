@@ -1,4 +1,4 @@
-"""Where the seconds went: named phases, and what JAX spent compiling inside them."""
+"""Wall-clock seconds of named phases, with the compilation time of JAX counted separately."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BACKEND_COMPILE = "/jax/core/compile/backend_compile_duration"
 
 
 class PhaseTimer:
-    """Seconds per phase, compilation taken out of the phase it happened in and listed on its own."""
+    """Seconds per phase; compilation time is subtracted from its phase and added to "compile"."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {
@@ -23,12 +23,13 @@ class PhaseTimer:
         }
 
     def add(self, seconds: dict[str, float]) -> None:
-        """Seconds that an earlier run took."""
-        for phase, more in seconds.items():
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + more
+        """Add the seconds per phase of an earlier run."""
+        for phase, elapsed in seconds.items():
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + elapsed
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
+        """Measure the body of a `with` statement as the phase `name`."""
         compiling = 0.0
 
         def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:

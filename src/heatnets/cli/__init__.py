@@ -1,4 +1,7 @@
-"""The command line: `heatnets demo | solve | eval | info | plot | problems | new | reproduce | doctor`. Heavy imports happen inside the commands."""
+"""Command line: `heatnets demo | solve | eval | info | plot | problems | new | reproduce | doctor`.
+
+JAX and other slow imports are inside the commands, so that `--help` is fast.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import typer
 
 from heatnets import __version__
 from heatnets.cli import demo, problems, reproduce, results, solve, terminal
-from heatnets.cli.exit_codes import code_of, ends_at_once
+from heatnets.cli.exit_codes import exit_code, exit_on_signals
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -47,27 +50,30 @@ for _command in (
 
 
 def main() -> None:
-    """Entry point: errors in words on standard error, exit codes 2 input, 3 numerical, 4 resources, 5 files, 130 interrupted."""
+    """Entry point: run a command, and print errors as one line on standard error.
+
+    Exit codes: 2 input, 3 numerical, 4 resources, 5 files, 130 interrupted.
+    """
     debug = "--debug" in sys.argv
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
-    ends_at_once(lambda: "nothing was written")
-    terminal.say_warnings()
+    exit_on_signals(lambda: "nothing was written")
+    terminal.show_warnings_as_lines()
     try:
         code = app(standalone_mode=False)
-    except BrokenPipeError:  # whoever read the output has read enough
+    except BrokenPipeError:  # the reader of the output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except Exception as error:
-        if hasattr(error, "format_message"):  # click's own usage errors
+        if hasattr(error, "format_message"):  # usage errors of click
             if type(error).__name__ == "NoArgsIsHelpError":
                 print(error.format_message())
                 sys.exit(0)
             print(f"heatnets: {error.format_message()} Try heatnets --help.", file=sys.stderr)
             sys.exit(2)
-        known = code_of(error, debug)
-        if known is None:
+        error_code = exit_code(error, debug)
+        if error_code is None:
             raise
-        sys.exit(known)
+        sys.exit(error_code)
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""`heatnets demo | doctor`: a first solve, and what there is to say of this installation."""
+"""`heatnets demo | doctor`: a first solve, and a check of the installation."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def demo(
         )
     console = terminal.console(as_json)
     console.print(
-        f"u_t = Δu + F(t, x) in {dim} dimensions, u(t, x) = (t + e^-t) Σ sin(2 x_i) / √d known, 0 <= t <= 0.5"
+        f"u_t = Δu + F(t, x) in {dim} dimensions, u(t, x) = (t + e^-t) Σ sin(2 x_i) / √d known, "
+        "0 <= t <= 0.5"
     )
     import heatnets as hn
     from heatnets.solution import why_unsolved
@@ -47,29 +48,38 @@ def demo(
     t, x = hn.random_points(problem, 1000, seed)
     exact = hn.exact_values(problem, t, x)
     errors = hn.relative_errors(u(t, x), exact)
-    few = slice(100)
-    direct = hn.relative_errors(
-        hn.montecarlo.importance(
-            problem, t[few], x[few], samples=2 * sum(features), seed=seed
-        ).value,
-        exact[few],
-    )
+    # Plain Monte Carlo at the first 100 points, with as many evaluations per point as the network.
+    samples = 2 * sum(features)
+    estimate = hn.montecarlo.importance(problem, t[:100], x[:100], samples=samples, seed=seed)
+    monte_carlo = hn.relative_errors(estimate.value, exact[:100])
     hn.plots.save(hn.plots.line(u), out)
-    told = {
-        "features": f"{features[0]} + {features[1]} pairs (initial condition + source), directions {u.stats['design']}",
+    s = u.stats
+    facts = {
+        "features": f"{features[0]} + {features[1]} pairs (initial condition + source), "
+        f"directions {s['design']}",
         "rows": f"{rows[0]} (the equation), the initial condition exactly",
-        "least squares": f"{u.stats['solver']}, rank {u.stats['rank']}, condition {u.stats['condition']:.1e}",
-        "time": f"{seconds:.1f} s, of which {u.stats['seconds']['compile']:.1f} s compilation, on {u.stats['device']}",
-        "estimated error": f"{u.stats['estimated_error']:.1e} (relative L2, without the exact solution)",
+        "least squares": f"{s['solver']}, rank {s['rank']}, condition {s['condition']:.1e}",
+        "time": f"{seconds:.1f} s, of which {s['seconds']['compile']:.1f} s compilation, "
+        f"on {s['device']}",
+        "estimated error": f"{s['estimated_error']:.1e} (relative L2, without the exact solution)",
         "relative L2 error": f"{errors.l2:.1e} at 1000 random points (L∞ {errors.linf:.1e})",
-        "plain Monte Carlo": f"{direct.l2:.1e} with as many evaluations per point",
+        "plain Monte Carlo": f"{monte_carlo.l2:.1e} with as many evaluations per point",
         "picture": str(out),
     }
-    console.print(terminal.facts(told))
+    console.print(terminal.facts(facts))
     if as_json:
-        print(json.dumps({"dim": dim, "seed": seed, "features": features, "rows": rows, "seconds": seconds, "errors": errors._asdict(),
-                          "estimated_error": u.stats["estimated_error"],
-                          "monte_carlo": direct._asdict(), "picture": str(out)}))  # fmt: skip
+        content = {
+            "dim": dim,
+            "seed": seed,
+            "features": features,
+            "rows": rows,
+            "seconds": seconds,
+            "errors": errors._asdict(),
+            "estimated_error": s["estimated_error"],
+            "monte_carlo": monte_carlo._asdict(),
+            "picture": str(out),
+        }
+        print(json.dumps(content))
 
 
 def doctor(
@@ -86,25 +96,27 @@ def doctor(
 
     import heatnets as hn
 
-    def look(name: str) -> str:
+    def version(name: str) -> str:
         try:
             return installed(name)
         except PackageNotFoundError:
             return "not installed as a package"
 
     problem = hn.problems.get("oscillating", dim=3)
-    before = bool(jax.config.read("jax_enable_x64"))
+    x64_flag = bool(jax.config.read("jax_enable_x64"))
     u = hn.solve(problem, features=(64, 128), rows=(600, 100), train_region=hn.Box(-3.2, 3.2))
     facts: dict[str, Any] = {
         "heatnets": __version__,
         "python": platform.python_version(),
         **{
-            name: look(name)
+            name: version(name)
             for name in ("jax", "jaxlib", "numpy", "scipy", "equinox", "folx", "matplotlib")
         },
         "devices": [f"{d.platform}: {d.device_kind}" for d in jax.devices()],
-        "precision": f"{u(0.1, [0.0] * 3).dtype} inside; your jax_enable_x64 is {before} and stays so",
-        "small solve": f"relative L2 error {hn.measure(u, 500).l2:.1e} (3 dimensions, 192 features)",
+        "precision": f"{u(0.1, [0.0] * 3).dtype} inside; your jax_enable_x64 is {x64_flag} "
+        "and stays so",
+        "small solve": f"relative L2 error {hn.measure(u, 500).l2:.1e} "
+        "(3 dimensions, 192 features)",
     }
     if as_json:
         print(json.dumps(facts))

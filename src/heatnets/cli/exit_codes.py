@@ -1,4 +1,4 @@
-"""How commands end: exit codes with words, and interruptions that lose nothing."""
+"""Exit codes of errors, and handlers for Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Any
 from heatnets._core import atomic_files
 from heatnets._core.errors import InputError, NumericalError, ResourceError
 
-EXIT_CODES = {NumericalError: 3, InputError: 2, ResourceError: 4, OSError: 5}  # the first that fits
+# The first class that an error is an instance of decides.
+EXIT_CODES = {NumericalError: 3, InputError: 2, ResourceError: 4, OSError: 5}
 
 
-def code_of(error: Exception, debug: bool) -> int | None:
-    """The exit code of an error, which is said on standard error; None for one that is no one's mistake but ours."""
+def exit_code(error: Exception, debug: bool) -> int | None:
+    """Print an error on standard error and return its exit code; None for a bug of heatnets."""
     code = next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), None)
     if debug:
         traceback.print_exception(error)
@@ -26,23 +27,23 @@ def code_of(error: Exception, debug: bool) -> int | None:
     return code
 
 
-def ends_at_once(kept: Callable[[], str]) -> None:
-    """On Ctrl-C or SIGTERM say what is kept and end, there and then.
+def exit_on_signals(saved: Callable[[], str]) -> None:
+    """On Ctrl-C or SIGTERM print `saved()`, a sentence about the saved files, and exit at once.
 
-    An exception would be swallowed where it lands in one of JAX's callbacks, and crash the interpreter where XLA is still at work
-    when it shuts down; files are whole or not there, so that nothing needs an orderly retreat but the terminal's cursor.
+    An exception could be swallowed in a callback of JAX, or crash the interpreter if it shuts down
+    while XLA is still running. Files are written atomically, so that only the cursor of the
+    terminal must be restored.
     """
 
     def end(number: int, _: Any) -> None:
         try:
             atomic_files.remove_partial_files()
-            words = kept()
-            with contextlib.suppress(
-                Exception
-            ):  # the signal came in the middle of a print, or no one reads
+            message = saved()
+            # The signal may have come in the middle of a print, or the pipe may be closed.
+            with contextlib.suppress(Exception):
                 sys.stdout.flush()
-            cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
-            os.write(2, f"{cursor}heatnets: interrupted; {words}\n".encode())
+            show_cursor = "\x1b[?25h\n" if sys.stderr.isatty() else ""
+            os.write(2, f"{show_cursor}heatnets: interrupted; {message}\n".encode())
         finally:
             os._exit(128 + number)
 

@@ -1,4 +1,4 @@
-"""Points that are read and values that are written: CSV, or npz for machines."""
+"""Files of points (input) and of values (output): CSV or npz."""
 
 from __future__ import annotations
 
@@ -19,7 +19,14 @@ LARGEST = 2**30  # bytes of a file of points
 
 
 def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Times and points of a CSV file: rows `t, x_1, ..., x_d`, or `t, x` with one number for all coordinates; a first line of names may be there. Or of an npz file with t and x."""
+    """Read points from a CSV file, or from an npz file with arrays t and x.
+
+    A CSV file has rows `t, x_1, ..., x_d`, or `t, x` with one number for all coordinates. The first
+    line may hold names; empty lines and lines that begin with # are skipped.
+
+    Returns:
+        t of shape (n,) and x of shape (n, dim).
+    """
     import numpy as np
 
     if not path.is_file():
@@ -29,9 +36,9 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     if path.stat().st_size > LARGEST:
         raise InputError(f"{path} has more than {LARGEST} bytes: split it.")
     if path.suffix == ".npz":
-        return _npz(path, problem)
-    wanted = f"rows are t and {problem.dim} coordinates, or t and one number for all of them"
-    rows, named = list[list[float]](), False
+        return _read_npz(path, problem)
+    row_format = f"rows are t and {problem.dim} coordinates, or t and one number for all of them"
+    rows, has_header = list[list[float]](), False
     with open(path, newline="", encoding="utf-8-sig") as file:
         try:
             for number, row in enumerate(csv.reader(file), 1):
@@ -40,18 +47,19 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
                 try:
                     rows.append([float(cell) for cell in row])
                 except ValueError:
-                    if not rows and not named and not any(map(_is_number, row)):
-                        named = True  # the line of names
+                    if not rows and not has_header and not any(map(_is_number, row)):
+                        has_header = True  # the line of names
                         continue
                     raise InputError(
-                        f"{path}, line {number}: {short_repr(','.join(row))} is not made of numbers; {wanted}."
+                        f"{path}, line {number}: {short_repr(','.join(row))} is not made of "
+                        f"numbers; {row_format}."
                     ) from None
                 if len(rows[-1]) not in (2, 1 + problem.dim):
-                    raise InputError(f"{path}, line {number}: {len(row)} numbers; {wanted}.")
+                    raise InputError(f"{path}, line {number}: {len(row)} numbers; {row_format}.")
         except (csv.Error, UnicodeDecodeError) as error:
             raise InputError(f"{path} is not a CSV file ({error}).") from None
     if not rows:
-        raise InputError(f"{path} holds no points; {wanted}.")
+        raise InputError(f"{path} holds no points; {row_format}.")
     t = np.array([row[0] for row in rows])
     x = np.stack([np.broadcast_to(np.array(row[1:]), (problem.dim,)) for row in rows])
     return t, x
@@ -65,7 +73,8 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _npz(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+def _read_npz(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Read the arrays t and x of an npz file; one t may stand for all points."""
     import numpy as np
 
     try:
@@ -81,22 +90,21 @@ def _npz(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
 
 
 def flags(problem: Problem, t: np.ndarray, x: np.ndarray) -> list[str]:
-    """For each point "", or why its value is not one that was solved for."""
+    """One note per point: "" inside horizon and region, else why its value is not reliable."""
     import numpy as np
 
-    late, away = (
-        (t < 0) | (t > problem.horizon * (1 + 1e-6)) | ~np.isfinite(t),
-        ~problem.region.contains(x),
-    )
-    beyond = f"no value: outside the horizon, 0 to {problem.horizon:g}"
+    outside_horizon = (t < 0) | (t > problem.horizon * (1 + 1e-6)) | ~np.isfinite(t)
+    outside_region = ~problem.region.contains(x)
+    no_value = f"no value: outside the horizon, 0 to {problem.horizon:g}"
+    extrapolated = "extrapolated: outside the region"
     return [
-        beyond if late[i] else "extrapolated: outside the region" if away[i] else ""
+        no_value if outside_horizon[i] else extrapolated if outside_region[i] else ""
         for i in range(len(t))
     ]
 
 
 def save(path: Path, columns: dict[str, Any]) -> Path:
-    """Columns of one length as CSV, or as arrays in an npz file."""
+    """Write columns of one length as CSV, or as arrays in an npz file."""
     import numpy as np
 
     if path.suffix == ".npz":
@@ -107,7 +115,7 @@ def save(path: Path, columns: dict[str, Any]) -> Path:
 
 
 def as_csv(columns: dict[str, Any]) -> str:
-    """Columns as text, numbers with all their digits."""
+    """Columns as CSV text, numbers with all their digits; a matrix becomes name_1, name_2, ..."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     flat = dict[str, Any]()
@@ -124,8 +132,8 @@ def as_csv(columns: dict[str, Any]) -> str:
     return out.getvalue()
 
 
-def check_place(path: Path | None, endings: tuple[str, ...]) -> None:
-    """Refuse, before any work, a file that could not be written at the end."""
+def check_output(path: Path | None, endings: tuple[str, ...]) -> None:
+    """Raise an error if an output file cannot be written or has a wrong ending; before any work."""
     if path is None:
         return
     if path.suffix.lower() not in endings:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from heatnets._core.errors import InputError, NumericalError
 from heatnets.cli import terminal
-from heatnets.cli.exit_codes import ends_at_once
+from heatnets.cli.exit_codes import exit_on_signals
 
 
 def reproduce(
@@ -36,7 +36,10 @@ def reproduce(
         bool, typer.Option("--json", help="Print one JSON object for machines.")
     ] = False,
 ) -> None:
-    """Compute the paper's tables and figures, each beside this package's. What is finished is kept: run again to go on."""
+    """Compute the paper's tables and figures, and compare them with the published ones.
+
+    Finished parts are saved: run the command again to go on.
+    """
     from heatnets import reproduce as results
     from heatnets.plotting.html import text
 
@@ -47,16 +50,17 @@ def reproduce(
         return
     if not names:
         raise InputError(
-            f"name a result: {', '.join(results.RESULTS)}, or all. `heatnets reproduce --list` says what each is."
+            f"name a result: {', '.join(results.RESULTS)}, or all. "
+            "`heatnets reproduce --list` says what each is."
         )
-    chosen = list(results.RESULTS) if names == ["all"] else names
+    selected = list(results.RESULTS) if names == ["all"] else names
     folder = out or Path(f"reproduction-{scale}")
-    ends_at_once(
+    exit_on_signals(
         lambda: f"finished cells are kept in {folder}: the same command goes on from there"
     )
-    watcher = _watch(console, results.Watcher)
+    watcher = _make_watcher(console, results.Watcher)
     try:
-        failed = results.run(chosen, scale, folder, watcher)
+        failed = results.run(selected, scale, folder, watcher)
     finally:
         watcher.stop()
     for section in watcher.sections:
@@ -66,36 +70,36 @@ def reproduce(
     page = folder / "report.html"
     console.print(f"report: {page}")
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "out": str(folder),
-                    "report": str(page),
-                    "results": chosen,
-                    "scale": scale,
-                    "failed": failed,
-                }
-            )
-        )
+        content = {
+            "out": str(folder),
+            "report": str(page),
+            "results": selected,
+            "scale": scale,
+            "failed": failed,
+        }
+        print(json.dumps(content))
     if failed:
         raise NumericalError(
             f"{len(failed)} cells failed ({', '.join(failed)}); run again to try them again."
         )
 
 
-def _watch(console: Console, kind: type) -> Any:
-    """A watcher of `reproduce.run` that prints a line per cell, with a bar and a time estimate below on a terminal."""
+def _make_watcher(console: Console, kind: type) -> Any:
+    """A subclass of `reproduce.Watcher` that prints one line per cell.
+
+    On a terminal it also shows a progress bar with a time estimate.
+    """
     from rich.progress import Progress
 
     bars = Progress(
-        *terminal.columns(),
+        *terminal.progress_columns(),
         console=console,
         disable=not console.is_terminal,
         transient=True,
         speed_estimate_period=600,
     )
 
-    class Watch(kind):
+    class ConsoleWatcher(kind):
         def __init__(self) -> None:
             self.sections: list[Any] = []
             self.task: Any = None
@@ -109,15 +113,12 @@ def _watch(console: Console, kind: type) -> Any:
             self.task = bars.add_task(name, total=sum(cell.cost for cell in cells) or 1)
 
         def cell(self, cell: Any, outcome: dict[str, Any], seconds: float) -> None:
-            errors = outcome.get("errors")
-            found = (
-                f"L2 {errors['l2']:.2e}"
-                if errors
-                else f"L2 {min(outcome['l2']):.1e} … {max(outcome['l2']):.1e}"
-                if "l2" in outcome
-                else ""
-            )
-            console.print(f"  {cell.key:32} {found:24} {seconds:7.1f} s")
+            errors, error_text = outcome.get("errors"), ""
+            if errors:
+                error_text = f"L2 {errors['l2']:.2e}"
+            elif "l2" in outcome:
+                error_text = f"L2 {min(outcome['l2']):.1e} … {max(outcome['l2']):.1e}"
+            console.print(f"  {cell.key:32} {error_text:24} {seconds:7.1f} s")
             bars.update(self.task, advance=cell.cost)
 
         def failed(self, cell: Any, error: Exception) -> None:
@@ -131,4 +132,4 @@ def _watch(console: Console, kind: type) -> Any:
         def stop(self) -> None:
             bars.stop()
 
-    return Watch()
+    return ConsoleWatcher()

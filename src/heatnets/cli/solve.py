@@ -1,4 +1,4 @@
-"""`heatnets solve FILE`: a problem stated in a file, solved, certified where asked, and kept."""
+"""`heatnets solve FILE`: solve the problem of a file, certify values, and write the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 from heatnets._core import atomic_files
 from heatnets._core.errors import HeatnetsError, InputError, NumericalError
 from heatnets.cli import point_files, terminal
-from heatnets.cli.exit_codes import ends_at_once
+from heatnets.cli.exit_codes import exit_on_signals
 
 if TYPE_CHECKING:
     from heatnets.certify.values import Certificate
@@ -69,103 +69,97 @@ def solve(
         bool, typer.Option("--json", help="Print one JSON object for machines.")
     ] = False,
 ) -> None:
-    """Solve the problem that a file states; write the result, and its value with an interval where asked for."""
+    """Solve the problem of a file, write the result, and certify values if points are given."""
     console = terminal.console(as_json, quiet)
     target = out or Path(f"{file.stem}.heatnets")
     atomic_files.check_writable(target)
-    point_files.check_place(report, (".html",))
-    point_files.check_place(values, (".csv", ".npz"))
+    point_files.check_output(report, (".html",))
+    point_files.check_output(values, (".csv", ".npz"))
     import heatnets as hn
     from heatnets._core import container
     from heatnets._core.execution import make_context
     from heatnets.io.problem_files import check_options, size_in_bytes
     from heatnets.solution import why_unsolved
 
-    statement = hn.read(file)
-    given = {
+    problem_file = hn.read(file)
+    arguments = {
         "tol": tol,
         "seconds": seconds,
         "seed": seed,
         "memory": None if memory is None else size_in_bytes(memory),
     }
     options = {
-        **statement.options,
-        **{name: value for name, value in given.items() if value is not None},
+        **problem_file.options,
+        **{name: value for name, value in arguments.items() if value is not None},
     }
-    wanted = statement.points + _asked(at, statement)
-    check_options(statement.problem, options)
+    requests = problem_file.points + _read_requests(at, problem_file)
+    check_options(problem_file.problem, options)
     make_context(device)
-    places = [path.resolve() for path in (file, target, at, report, values) if path is not None]
-    if len(set(places)) < len(places):
+    paths = [path.resolve() for path in (file, target, at, report, values) if path is not None]
+    if len(set(paths)) < len(paths):
         raise InputError(
             "two of FILE, --out, --at, --report and --values are the same file: name them apart."
         )
-    part = target.with_name(f"{target.name}.part")
-    again = shlex.join(["heatnets", *sys.argv[1:], *([] if resume else ["--resume"])])
+    checkpoint = target.with_name(f"{target.name}.part")
+    resume_command = shlex.join(["heatnets", *sys.argv[1:], *([] if resume else ["--resume"])])
+
+    def saved_rounds() -> str:
+        """The message after an interruption of the solve."""
+        if checkpoint.exists():
+            return f"finished rounds are kept in {checkpoint}; to go on: {resume_command}"
+        return "no round was finished, nothing is kept"
+
     with atomic_files.alone(target, "name another result with --out"):
         if "features" not in options:
-            options["checkpoint"] = part
-        if part.exists() and not resume:
-            container.read(part, "checkpoint")
+            options["checkpoint"] = checkpoint
+        if checkpoint.exists() and not resume:
+            container.read(checkpoint, "checkpoint")
             console.print(
-                f"an interrupted run's {part} is replaced (--resume would have gone on from it)"
+                f"an interrupted run's {checkpoint} is replaced "
+                "(--resume would have gone on from it)"
             )
-            part.unlink()
-        elif resume and not part.exists():
-            console.print(f"nothing to go on from: there is no {part}")
-        ends_at_once(
-            lambda: (
-                f"finished rounds are kept in {part}; to go on: {again}"
-                if part.exists()
-                else "no round was finished, nothing is kept"
-            )
-        )
-        console.print(f"{statement.problem!r}", soft_wrap=True)
+            checkpoint.unlink()
+        elif resume and not checkpoint.exists():
+            console.print(f"nothing to go on from: there is no {checkpoint}")
+        exit_on_signals(saved_rounds)
+        console.print(f"{problem_file.problem!r}", soft_wrap=True)
         start = time.perf_counter()
         with terminal.ProgressBars(console) as progress:
-            u = hn.solve(statement.problem, device=device, progress=progress, **options)
-        took = time.perf_counter() - start
+            u = hn.solve(problem_file.problem, device=device, progress=progress, **options)
+        elapsed = time.perf_counter() - start
         u.save(target)
-        part.unlink(missing_ok=True)
-        ends_at_once(lambda: f"the solution is kept in {target}, its certificates are not")
+        checkpoint.unlink(missing_ok=True)
+        exit_on_signals(lambda: f"the solution is kept in {target}, its certificates are not")
         certificates, failed = [], list[str]()
         with terminal.ProgressBars(console) as progress:
-            for w in wanted:
+            for request in requests:
+                certify_options = {"seed": u.stats["seed"], **request.options}
                 try:
-                    certificates.append(
-                        (
-                            w,
-                            u.certify(
-                                w.t,
-                                w.x,
-                                progress=progress,
-                                **{"seed": u.stats["seed"], **w.options},
-                            ),
-                        )
-                    )
+                    cert = u.certify(request.t, request.x, progress=progress, **certify_options)
+                    certificates.append((request, cert))
                 except HeatnetsError as error:
-                    failed.append(f"no certificate at t = {w.t:g}: {error}")
-    _show(console, u, took, certificates, target)
+                    failed.append(f"no certificate at t = {request.t:g}: {error}")
+    _print_table(console, u, elapsed, certificates, target)
     if values is not None:
-        point_files.save(values, _columns(statement, certificates, u.solved is not False))
+        point_files.save(values, _columns(problem_file, certificates, u.solved is not False))
         console.print(f"values: {values}")
     if report is not None:
         from heatnets.plotting import solve_report
 
-        told = [(w.t, w.x, c) for w, c in certificates]
         command = shlex.join(["heatnets", *(a for a in sys.argv[1:] if a != "--resume")])
         page = solve_report.page(
             u,
             title=file.stem,
-            stated=statement.words,
-            certificates=told,
+            stated=problem_file.words,
+            certificates=[(request.t, request.x, cert) for request, cert in certificates],
             reproduce=command,
             warnings=list(u.stats["warnings"]),
         )
         atomic_files.write(report, page)
         console.print(f"report: {report}")
     if as_json:
-        print(json.dumps(terminal.finite(_words(u, took, certificates, target, report))))
+        content = _words(u, elapsed, certificates, target, report)
+        print(json.dumps(terminal.replace_non_finite(content)))
     if failed:
         raise NumericalError(f"{'; '.join(failed)}. The solution is kept in {target}.")
     if u.solved is False:
@@ -174,128 +168,152 @@ def solve(
         )
     if u.stats["tolerance_met"] is False:
         raise NumericalError(
-            f"the tolerance was not met: the error is estimated at {u.stats['estimated_error']:.2g}. What was found is in {target}."
+            "the tolerance was not met: the error is estimated at "
+            f"{u.stats['estimated_error']:.2g}. What was found is in {target}."
         )
 
 
-def _asked(at: Path | None, statement: ProblemFile) -> list[CertifyRequest]:
+def _read_requests(at: Path | None, problem_file: ProblemFile) -> list[CertifyRequest]:
+    """The points of the file `--at` as requests to certify; none without a file."""
     from heatnets.io.problem_files import CertifyRequest
 
     if at is None:
         return []
-    t, x = point_files.read(at, statement.problem)
-    statement.problem.points(t, x)
+    t, x = point_files.read(at, problem_file.problem)
+    problem_file.problem.points(t, x)
     return [CertifyRequest(float(a), b, {}) for a, b in zip(t, x, strict=True)]
 
 
-def _show(
+def _print_table(
     console: Any,
     u: Solution,
-    took: float,
+    elapsed: float,
     certificates: list[tuple[CertifyRequest, Certificate]],
     target: Path,
 ) -> None:
-    """The table at the end."""
+    """Print the summary of a solve: size, time, errors, certified values."""
     from heatnets.pde.function import place
 
     s = u.stats
-    good = u.solved is not False
-    compiled, where = (
-        s["seconds"]["compile"],
-        "at the point" if u.problem.region.single else "over the region",
-    )
-    told = {
-        "size": f"{s['features'][0]} + {s['features'][1]} features (initial condition + source), {s['rows'][0]} rows, degree {s['time_degree']} in time",
-        "design": f"{s['design']}{', in pairs' if s['antithetic'] else ''}; solver {s['solver']}, rank {s['rank']}",
-        "seconds": f"{took:.1f}{f', of which {compiled:.1f} compilation' if compiled <= took else ' since it went on'}, on {s['device']}",
+    solved = u.solved is not False
+    where = "at the point" if u.problem.region.single else "over the region"
+    pairs = ", in pairs" if s["antithetic"] else ""
+    compile_time = s["seconds"]["compile"]
+    # After a resumed solve the compilation time includes the earlier run.
+    if compile_time <= elapsed:
+        time_note = f", of which {compile_time:.1f} compilation"
+    else:
+        time_note = " since it went on"
+    if s["estimated_error"] is None:
+        estimate = "none for a size that was given: u.error()"
+    else:
+        estimate = (
+            f"{s['estimated_error']:.1e} (relative, root mean square {where}, "
+            "by judges that had no part in the choice)"
+        )
+    facts = {
+        "size": f"{s['features'][0]} + {s['features'][1]} features (initial condition + source), "
+        f"{s['rows'][0]} rows, degree {s['time_degree']} in time",
+        "design": f"{s['design']}{pairs}; solver {s['solver']}, rank {s['rank']}",
+        "seconds": f"{elapsed:.1f}{time_note}, on {s['device']}",
         "stopped": s["stopped"] or "the size was given",
-        "estimated error": "none for a size that was given: u.error()" if s["estimated_error"] is None else f"{s['estimated_error']:.1e} (relative, root mean square {where}, by judges that had no part in the choice)",
-    }  # fmt: skip
-    if not good:
-        told = {
+        "estimated error": estimate,
+    }
+    if not solved:
+        facts = {
             "solved": "NOT SOLVED: no value of the network is shown",
-            **told,
-            "estimated error": _estimate(s["estimated_error"]),
+            **facts,
+            "estimated error": _error_text(s["estimated_error"]),
         }
     if s["tolerance_met"] is not None:
-        told["tolerance"] = "met" if s["tolerance_met"] else "NOT met"
-    for number, (wanted, sure) in enumerate(certificates, 1):
-        (flag,) = point_files.flags(u.problem, *_one(wanted))
-        name = (
-            f"point {number}, {place([wanted.t, wanted.x])}"
-            if len(certificates) > 1
-            else f"u at {place([wanted.t, wanted.x])}"
-        )
-        told[name] = f"{sure.words(good)}{f'; {flag}' if flag else ''}"
-    told["result"] = str(target)
-    console.print(terminal.facts(told))
+        facts["tolerance"] = "met" if s["tolerance_met"] else "NOT met"
+    for number, (request, cert) in enumerate(certificates, 1):
+        (flag,) = point_files.flags(u.problem, *_as_batch(request))
+        point = place([request.t, request.x])
+        name = f"point {number}, {point}" if len(certificates) > 1 else f"u at {point}"
+        facts[name] = f"{cert.words(solved)}{f'; {flag}' if flag else ''}"
+    facts["result"] = str(target)
+    console.print(terminal.facts(facts))
 
 
-def _estimate(error: float | None) -> str:
+def _error_text(error: float | None) -> str:
+    """The estimated error as text."""
     return "not known" if error is None or not math.isfinite(error) else f"{error:.1e}"
 
 
-def _kept(sure: Certificate, solved: bool) -> bool:
-    """Whether the value may be shown: it is certified, or rests on a network that solves something."""
-    return solved or bool(sure.certified)
+def _may_show(cert: Certificate, solved: bool) -> bool:
+    """Whether the value may be shown: it is certified, or the network solves the problem."""
+    return solved or bool(cert.certified)
 
 
-def _one(wanted: CertifyRequest) -> tuple[Any, Any]:
+def _as_batch(request: CertifyRequest) -> tuple[Any, Any]:
+    """t and x of one request with a leading axis of length one."""
     import numpy as np
 
-    return np.array([wanted.t]), wanted.x[None]
+    return np.array([request.t]), request.x[None]
 
 
 def _columns(
-    statement: ProblemFile,
+    problem_file: ProblemFile,
     certificates: list[tuple[CertifyRequest, Certificate]],
     solved: bool = True,
 ) -> dict[str, Any]:
+    """The columns of the file `--values`."""
     import numpy as np
 
     numbers = {
         name: np.array(
-            [float(getattr(c, name)) if _kept(c, solved) else np.nan for _, c in certificates]
+            [float(getattr(c, name)) if _may_show(c, solved) else np.nan for _, c in certificates]
         )
         for name in ("value", "low", "high", "halfwidth")
     }
-    t, x = (
-        np.array([w.t for w, _ in certificates]),
-        np.array([w.x for w, _ in certificates]).reshape(len(certificates), -1),
-    )
-    notes = point_files.flags(statement.problem, t, x) if certificates else []
-    told = [
-        (*c.reasons, c.says_outside() if solved else "the network is not solved", note)
-        for (_, c), note in zip(certificates, notes, strict=True)
+    t = np.array([request.t for request, _ in certificates])
+    x = np.array([request.x for request, _ in certificates]).reshape(len(certificates), -1)
+    flags = point_files.flags(problem_file.problem, t, x) if certificates else []
+    messages = [
+        (*cert.reasons, cert.says_outside() if solved else "the network is not solved", flag)
+        for (_, cert), flag in zip(certificates, flags, strict=True)
     ]
-    reasons = ["; ".join(filter(None, words)) for words in told]
+    notes = ["; ".join(filter(None, parts)) for parts in messages]
     return {
         "t": t,
         "x": x,
         **numbers,
         "certified": [bool(c.certified) for _, c in certificates],
-        "note": reasons,
+        "note": notes,
     }
 
 
 def _words(
     u: Solution,
-    took: float,
+    elapsed: float,
     certificates: list[tuple[CertifyRequest, Certificate]],
     target: Path,
     report: Path | None,
 ) -> dict[str, Any]:
+    """The JSON object of `--json`."""
     s = u.stats
-    good = u.solved is not False
+    solved = u.solved is not False
 
-    def shown(c: Certificate, name: str, there: bool) -> float | None:
-        return float(getattr(c, name)) if there else None
+    def number(cert: Certificate, name: str, may_show: bool) -> float | None:
+        return float(getattr(cert, name)) if may_show else None
 
-    told = [
-        {"t": w.t, "x": w.x.tolist(), **{name: shown(c, name, _kept(c, good)) for name in ("value", "low", "high", "halfwidth")}, "certified": bool(c.certified),
-         "network": shown(c, "network", good), "outside": bool(c.outside) if good else None, "confidence": c.confidence, "samples": int(c.samples), "reasons": list(c.reasons), "note": point_files.flags(u.problem, *_one(w))[0]}
-        for w, c in certificates
-    ]  # fmt: skip
+    def certificate(request: CertifyRequest, cert: Certificate) -> dict[str, Any]:
+        """The JSON object of one certified point."""
+        interval = ("value", "low", "high", "halfwidth")
+        return {
+            "t": request.t,
+            "x": request.x.tolist(),
+            **{name: number(cert, name, _may_show(cert, solved)) for name in interval},
+            "certified": bool(cert.certified),
+            "network": number(cert, "network", solved),
+            "outside": bool(cert.outside) if solved else None,
+            "confidence": cert.confidence,
+            "samples": int(cert.samples),
+            "reasons": list(cert.reasons),
+            "note": point_files.flags(u.problem, *_as_batch(request))[0],
+        }
+
     names = (
         "features",
         "rows",
@@ -311,9 +329,9 @@ def _words(
     return {
         "result": str(target),
         "dim": u.problem.dim,
-        "seconds": took,
+        "seconds": elapsed,
         "solved": u.solved,
         **{name: s[name] for name in names},
-        "certificates": told,
+        "certificates": [certificate(request, cert) for request, cert in certificates],
         "report": report and str(report),
     }

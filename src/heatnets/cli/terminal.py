@@ -1,4 +1,4 @@
-"""What commands show: consoles, progress with a time estimate, tables of facts, warnings in words."""
+"""Terminal output of commands: consoles, progress bars, tables of facts, warnings as lines."""
 
 from __future__ import annotations
 
@@ -16,74 +16,79 @@ from heatnets._core.errors import HeatnetsWarning
 
 
 def console(as_json: bool = False, quiet: bool = False) -> Console:
-    """Standard output; standard error where that is for machines. No colour when piped, or with NO_COLOR."""
+    """A console on standard output, or on standard error if standard output is for JSON.
+
+    No colour if the output is piped, or with NO_COLOR.
+    """
     return Console(stderr=as_json, highlight=False, quiet=quiet, markup=False)
 
 
-def facts(told: Mapping[str, Any]) -> Table:
-    """Names and what there is to say of them."""
+def facts(values: Mapping[str, Any]) -> Table:
+    """A table of two columns, name and value; lists are joined by commas."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for name, text in told.items():
-        table.add_row(
-            Text(name),
-            Text(
-                strip_control_characters(
-                    ", ".join(map(str, text)) if isinstance(text, list | tuple) else str(text)
-                )
-            ),
-        )
+    for name, value in values.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        table.add_row(Text(name), Text(strip_control_characters(text)))
     return table
 
 
-def finite(value: Any) -> Any:
-    """With null for numbers that JSON does not have."""
+def replace_non_finite(value: Any) -> Any:
+    """Replace inf and NaN, which JSON does not have, by None in nested dicts and lists."""
     if isinstance(value, dict):
-        return {name: finite(v) for name, v in value.items()}
+        return {name: replace_non_finite(v) for name, v in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(v) for v in value]
+        return [replace_non_finite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def strip_control_characters(text: str) -> str:
-    """Text from a file without what a terminal would obey."""
+    """Remove control characters, which a terminal would execute, from a text of a file."""
     return "".join(c for c in text if c == "\n" or c == "\t" or c.isprintable())
 
 
-def say_warnings() -> None:
-    """From now on warnings of ours are one line on standard error, without a line of code."""
+def show_warnings_as_lines() -> None:
+    """Print warnings as one line on standard error, those of heatnets without a code location."""
 
     def show(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any
     ) -> None:
-        own = issubclass(category, HeatnetsWarning)
-        print(
-            f"heatnets: warning: {message}"
-            if own
-            else f"{filename}:{lineno}: {category.__name__}: {message}",
-            file=sys.stderr,
-        )
+        if issubclass(category, HeatnetsWarning):
+            line = f"heatnets: warning: {message}"
+        else:
+            line = f"{filename}:{lineno}: {category.__name__}: {message}"
+        print(line, file=sys.stderr)
 
     warnings.showwarning = show  # type: ignore[assignment]
 
 
-def columns() -> tuple[Any, ...]:
-    """Of progress bars."""
+def progress_columns() -> tuple[Any, ...]:
+    """The columns of a progress bar: phase, bar, per cent, time elapsed, time left."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    return (TextColumn("{task.description:<16}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeElapsedColumn(),
-            TextColumn("left"), TimeRemainingColumn())  # fmt: skip
+    return (
+        TextColumn("{task.description:<16}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
 
 
 class ProgressBars:
-    """Progress bars with a time estimate, one per phase; on a terminal only. Each round of a growth is a line of its own."""
+    """Progress bars with a time estimate, one per phase, if the console is a terminal.
 
-    def __init__(self, screen: Console) -> None:
+    A context manager; its value is a progress callback for `hn.solve`. Each round of an adaptive
+    solve is printed as a line.
+    """
+
+    def __init__(self, console: Console) -> None:
         from rich.progress import Progress
 
         self._progress = Progress(
-            *columns(), console=screen, disable=not screen.is_terminal, transient=True
+            *progress_columns(), console=console, disable=not console.is_terminal, transient=True
         )
         self._tasks: dict[str, Any] = {}
 
@@ -95,7 +100,8 @@ class ProgressBars:
         self._progress.stop()
 
     def _report(self, phase: str, done: int, total: int) -> None:
-        if "estimated error" in phase:  # the summary of a round
+        """Update the bar of a phase; a phase with "estimated error" is the summary of a round."""
+        if "estimated error" in phase:
             for task in self._tasks.values():
                 self._progress.update(task, visible=False)
             self._tasks.clear()

@@ -1,1 +1,1 @@
-"""Direction designs, feature families, and the equation applied to a feature."""
+"""Direction designs, feature families, and the value and residual of a feature."""

@@ -1,4 +1,4 @@
-"""The two feature families of the paper, and how their features are drawn.
+"""The two feature families of the paper: importance sampling and transformed Gaussian kernels.
 
 To add a family, subclass `Family` and add an instance to `FAMILIES`.
 """
@@ -29,10 +29,11 @@ from heatnets.pde.canonical import CanonicalProblem
 
 @dataclass(frozen=True)
 class Density:
-    """A sampling density ψ of the user's in place of uniform draws; features are then divided by ψ.
+    """A sampling density ψ that replaces uniform draws; features are then divided by ψ.
 
     Args:
-        draw: `draw(rng, n)` returns n points as rows, shape (n, k), drawn with the NumPy generator `rng`.
+        draw: `draw(rng, n)` returns n points as rows, shape (n, k), drawn with the NumPy
+            generator `rng`.
         pdf: `pdf(points)` returns their densities, shape (n,), all > 0.
     """
 
@@ -42,23 +43,25 @@ class Density:
     def points(
         self, count: int, width: int, seed: int, stream: str
     ) -> tuple[np.ndarray, np.ndarray]:
-        """`count` points of `width` coordinates, and the logarithm of their density."""
+        """Draw points, shape (count, width); return them and the log of their density, (count,)."""
         points = np.asarray(self.draw(streams.generator(seed, stream), count), np.float64)
         if points.shape != (count, width) or not np.all(np.isfinite(points)):
             raise InputError(
-                f"`Density.draw` must return finite points of shape ({count}, {width}); got shape {points.shape}."
+                f"`Density.draw` must return finite points of shape ({count}, {width}); "
+                f"got shape {points.shape}."
             )
         pdf = np.asarray(self.pdf(points), np.float64)
         if pdf.shape != (count,) or not np.all(np.isfinite(pdf) & (pdf > 0)):
             raise InputError(
-                f"`Density.pdf` must return {count} finite numbers > 0, one per drawn point; got {short_repr(pdf)}"
+                f"`Density.pdf` must return {count} finite numbers > 0, one per drawn point; "
+                f"got {short_repr(pdf)}"
                 + (f" with {int(np.sum(~(pdf > 0)))} not > 0." if pdf.shape == (count,) else ".")
             )
         return points, np.log(pdf)
 
 
 class Family(abc.ABC):
-    """A way of freezing the mild solution's integrals into features."""
+    """A method to draw features from the integrals of the mild (Duhamel) formula."""
 
     name: str
 
@@ -71,22 +74,32 @@ class Family(abc.ABC):
         seed: int,
         antithetic: bool = False,
     ) -> list[Feature]:
-        """Blocks of features (pairs of them if antithetic), each with a leading axis: `counts[0]` from the initial condition,
-        `counts[1]` from the source."""
+        """Draw blocks of features: `counts[0]` of the initial condition, `counts[1]` of the source.
+
+        Args:
+            problem: the problem in canonical form.
+            counts: numbers of features (or of antithetic pairs).
+            design: the direction design.
+            seed: the seed of the solve.
+            antithetic: if True, the features are `Pair`s.
+
+        Returns:
+            One block per kind of feature, with a leading axis over features.
+        """
 
     def cautions(
         self, problem: CanonicalProblem, counts: tuple[int, int], enforce: str, collocation: str
     ) -> list[str]:
-        """What a user of this family must be told."""
+        """Warnings for these options with this family."""
         return []
 
 
 @dataclass(frozen=True)
 class ImportanceFamily(Family):
-    """Importance sampling: the heat kernel is the law of the draws.
+    """Importance sampling: points are drawn from the heat kernel.
 
     Args:
-        fraction_density: density on (0, 1) of the time fraction r in place of the uniform one.
+        fraction_density: density on (0, 1) of the time fraction r; the default is uniform.
     """
 
     fraction_density: Density | None = None
@@ -101,8 +114,8 @@ class ImportanceFamily(Family):
         antithetic: bool = False,
     ) -> list[Feature]:
         reacts = problem.reaction_flow is not None
-        part, eta = _noise(problem, design, counts[0], int(reacts), seed, "initial features")
-        r, xi = _noise(problem, design, counts[1], 1, seed, "source features")
+        s, eta = _draw_noise(problem, design, counts[0], int(reacts), seed, "initial features")
+        r, xi = _draw_noise(problem, design, counts[1], 1, seed, "source features")
         coefficient = np.ones(counts[1])
         if self.fraction_density is not None:
             r, log_pdf = self.fraction_density.points(counts[1], 1, seed, "fraction density")
@@ -113,7 +126,7 @@ class ImportanceFamily(Family):
             coefficient = np.exp(-log_pdf)
         ones = jnp.ones(counts[0])
         initial = (
-            ReactedInitial(jnp.asarray(eta), jnp.asarray(part[:, 0]), ones)
+            ReactedInitial(jnp.asarray(eta), jnp.asarray(s[:, 0]), ones)
             if reacts
             else MovedInitial(jnp.asarray(eta), ones)
         )
@@ -121,28 +134,34 @@ class ImportanceFamily(Family):
         return [Pair(initial), Pair(source)] if antithetic else [initial, source]
 
 
-_SHUFFLED = 64
+_SHUFFLED = 64  # draws per shuffled block
 
 
-def _noise(
+def _draw_noise(
     problem: CanonicalProblem, design: Design, count: int, uniform: int, seed: int, stream: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Uniform numbers, and the noise of as many paths: one draw of the design for each of their steps."""
-    walk, dim = problem.feature_paths, problem.dim
-    flat, bell = draws(design, count, uniform, dim, seed, stream)
-    *steps, _ = walk.normals(dim)
+    """Draw uniform numbers, (count, uniform), and the noise of `count` paths.
+
+    The noise has shape (count, dim) with constant coefficients, else (count, steps, dim), with one
+    draw of the design for each step.
+    """
+    paths, dim = problem.feature_paths, problem.dim
+    uniforms, first_step = draws(design, count, uniform, dim, seed, stream)
+    *steps, _ = paths.normals(dim)
     if not steps:
-        return flat, walk.scale_noise(bell)
-    # A design's sequences resemble each other (radii, Sobol points): each step takes its own in an order of its own, block by block, so that more draws change nothing.
-    whole, more = -(-count // _SHUFFLED) * _SHUFFLED, []
+        return uniforms, paths.scale_noise(first_step)
+    # Sequences of one design resemble each other (radii, Sobol points). Therefore each step
+    # permutes its own sequence, in blocks of 64, so that more draws do not change the first ones.
+    padded_count, later_steps = -(-count // _SHUFFLED) * _SHUFFLED, []
     for k in range(1, steps[0]):
         rng = streams.generator(seed, f"{stream}, order of step {k}")
         order = np.concatenate(
-            [i + rng.permutation(_SHUFFLED) for i in range(0, whole, _SHUFFLED)]
+            [i + rng.permutation(_SHUFFLED) for i in range(0, padded_count, _SHUFFLED)]
             or [np.zeros(0, int)]
         )
-        more.append(draws(design, whole, 0, dim, seed, f"{stream}, step {k}")[1][order[:count]])
-    return flat, walk.scale_noise(np.stack([bell, *more], axis=1))
+        _, normals = draws(design, padded_count, 0, dim, seed, f"{stream}, step {k}")
+        later_steps.append(normals[order[:count]])
+    return uniforms, paths.scale_noise(np.stack([first_step, *later_steps], axis=1))
 
 
 @dataclass(frozen=True)
@@ -151,10 +170,11 @@ class GaussianFamily(Family):
 
     Args:
         half_width: A, the half width of the box of y and z.
-        shortest_lag: g_min as a fraction of the horizon, where the lag integral is cut for d >= 2; what is cut is at
-            most g_min sup|F|.
-        initial_density: density of y on R^d in place of the uniform one.
-        source_density: density of (lag, z) on (0, T] x R^d in place of the uniform one; rows are (lag, z_1, ..., z_d).
+        shortest_lag: g_min as a fraction of the horizon: for d >= 2 the lag integral starts at
+            g_min; the part left out is at most g_min sup|F|.
+        initial_density: density of y on R^d; the default is uniform.
+        source_density: density of (lag, z) on (0, T] x R^d, with rows (lag, z_1, ..., z_d); the
+            default is uniform.
     """
 
     half_width: float = 5.0
@@ -167,7 +187,8 @@ class GaussianFamily(Family):
         positive("half_width", self.half_width, "It is A in [-A, A]^d.")
         if positive("shortest_lag", self.shortest_lag, "It is a fraction of the horizon.") >= 1:
             raise InputError(
-                f"`shortest_lag` must be below 1, a fraction of the horizon; got {self.shortest_lag:g}."
+                "`shortest_lag` must be below 1, a fraction of the horizon; "
+                f"got {self.shortest_lag:g}."
             )
 
     def draw(
@@ -180,7 +201,8 @@ class GaussianFamily(Family):
     ) -> list[Feature]:
         if antithetic:
             raise InputError(
-                '`antithetic` pairs directions, which Gaussian kernels do not have. Use family="importance", or antithetic=False.'
+                "`antithetic` pairs directions, which Gaussian kernels do not have. "
+                'Use family="importance", or antithetic=False.'
             )
         d, A, D = problem.dim, self.half_width, problem.diffusion.scalar
         if D is None:
@@ -195,23 +217,24 @@ class GaussianFamily(Family):
         log_c = -0.5 * d * np.log(np.pi) - np.sum(y**2, axis=1) - log_pdf
         if counts[0] and not np.any(np.exp(log_c)):
             raise NumericalError(
-                f"every Gaussian kernel feature underflows to zero in {d} dimensions: e^-|y|² with y in [-{A:g}, {A:g}]^{d}. "
-                'Use family="importance", or give GaussianFamily an `initial_density` that draws y where the kernel is.'
+                f"every Gaussian kernel feature underflows to zero in {d} dimensions: e^-|y|² "
+                f'with y in [-{A:g}, {A:g}]^{d}. Use family="importance", or give GaussianFamily '
+                "an `initial_density` that draws y where the kernel is."
             )
         initial = MovedInitial(jnp.asarray(np.sqrt(2.0 * D) * y), jnp.asarray(np.exp(log_c)))
 
         if self.source_density is None:
             unit, _ = draws(design, counts[1], 1 + d, 0, seed, "source features")
-            lag = LagTransform(d, problem.horizon, self.shortest_lag * problem.horizon).at(
-                unit[:, 0]
-            )
+            shortest = self.shortest_lag * problem.horizon
+            lag = LagTransform(d, problem.horizon, shortest).at(unit[:, 0])
             z, log_kernel = A * (2 * unit[:, 1:] - 1), np.full(counts[1], log_kernel_constant(d, D))
         else:
             rows, log_pdf = self.source_density.points(counts[1], 1 + d, seed, "source density")
             lag, z = rows[:, 0], rows[:, 1:]
             if not np.all((lag > 0) & (lag <= problem.horizon)):
                 raise InputError(
-                    f"`source_density` must draw lags in (0, horizon] in its first column; horizon = {problem.horizon:g}."
+                    "`source_density` must draw lags in (0, horizon] in its first column; "
+                    f"horizon = {problem.horizon:g}."
                 )
             log_kernel = -0.5 * d * np.log(4 * np.pi * D * lag) - log_pdf
         return [initial, KernelSource(jnp.asarray(z), jnp.asarray(lag), jnp.asarray(log_kernel))]
@@ -219,26 +242,29 @@ class GaussianFamily(Family):
     def cautions(
         self, problem: CanonicalProblem, counts: tuple[int, int], enforce: str, collocation: str
     ) -> list[str]:
-        said = []
+        messages = []
         if problem.source is not None and counts[1] and enforce == "equation":
-            said.append(
-                "Gaussian kernel source features jump in t where their indicator switches on, and equation rows cannot see "
-                "a jump: a solution that needs the source features can be wrong by tens of per cent. "
-                'Use family="importance", or enforce="mild" with collocation="uniform".'
+            messages.append(
+                "Gaussian kernel source features jump in t where their indicator switches on, and "
+                "equation rows cannot see a jump: a solution that needs the source features can be "
+                'wrong by tens of per cent. Use family="importance", or enforce="mild" with '
+                'collocation="uniform".'
             )
         if problem.source is not None and counts[1] and enforce == "mild" and collocation == "grid":
-            said.append(
-                "Gaussian kernel source features jump in t: mild rows on a grid of times leave the fit free between the lines, where it was "
-                'wrong by a factor of two in trials. Use collocation="uniform".'
+            messages.append(
+                "Gaussian kernel source features jump in t: mild rows on a grid of times leave the "
+                "fit free between the lines, where it was wrong by a factor of two in trials. "
+                'Use collocation="uniform".'
             )
         if problem.dim >= 3 and (
             self.initial_density is None or (counts[1] and self.source_density is None)
         ):
-            said.append(
-                f"Gaussian kernels drawn uniformly on [-{self.half_width:g}, {self.half_width:g}]^{problem.dim} hardly ever land where "
-                'the kernel is: from d = 3 the family is kept for fidelity only. Use family="importance".'
+            messages.append(
+                f"Gaussian kernels drawn uniformly on [-{self.half_width:g}, {self.half_width:g}]^"
+                f"{problem.dim} hardly ever land where the kernel is: from d = 3 the family is "
+                'kept for fidelity only. Use family="importance".'
             )
-        return said
+        return messages
 
 
 FAMILIES: dict[str, Family] = {
@@ -247,5 +273,5 @@ FAMILIES: dict[str, Family] = {
 
 
 def family(value: str | Family) -> Family:
-    """A family by name, or the user's own."""
+    """The family with a name, or `value` itself if it is a `Family`."""
     return value if isinstance(value, Family) else FAMILIES[choice("family", value, FAMILIES)]

@@ -1,13 +1,8 @@
-"""Features: value and residual of one feature at one point.
+"""Features φ(t, x): value and residual of one feature at one point.
 
-A feature is a small module that holds its own frozen draw. A block of M features is the same module with one more
-axis on every array; only `tiling` knows about that axis. Both families move u0 along paths, so three formulas serve:
-
-    MovedInitial   c u0(x + √(2t) Sη)                          both families (kernel: η = √2 y)
-    ReactedInitial c Ψ_{rt}(u0(x + √(2t) Sη))                  importance sampling, where the source depends on u
-    MovedSource    c t F(rt, x + √(2(1-r)t) Sξ)                importance sampling
-    KernelSource   1[g <= t] c exp(-|x-z|²/(4Dg)) F(t-g, z)    transformed Gaussian kernels
-    Pair           ½[φ(η) + φ(-η)]                             antithetic pairs of the first two
+A feature is an equinox module that holds its random parameters. A block of M features is the same
+module with a leading axis of length M on every array; only `tiling` uses that axis. The families
+combine MovedInitial, ReactedInitial, MovedSource, KernelSource, and antithetic `Pair`s.
 """
 
 from __future__ import annotations
@@ -31,18 +26,18 @@ Vector = Float[Array, "dim"]
 
 
 class Feature(eqx.Module):
-    """One frozen feature φ(t, x)."""
+    """One feature φ(t, x) with fixed random parameters."""
 
     @abc.abstractmethod
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
-        """φ(t, x)."""
+        """Value φ(t, x)."""
 
     @abc.abstractmethod
     def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
-        """φ and (∂_t - div A ∇) φ at (t, x), for t > 0."""
+        """Value φ and residual (∂_t - div A ∇) φ at (t, x), for t > 0."""
 
     def residual(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
-        """(∂_t - div A ∇) φ (t, x), for t > 0."""
+        """Residual (∂_t - div A ∇) φ at (t, x), for t > 0."""
         return self.both(equation, t, x)[1]
 
     @property
@@ -52,7 +47,11 @@ class Feature(eqx.Module):
 
 
 class MovedInitial(Feature):
-    """φ(t, x) = c u0(x + √(2t) Sη); `direction` is Sη. Where coefficients vary: u0 at the end of a path in steps, (steps, dim) of noise."""
+    """φ(t, x) = c u0(x + √(2t) Sη), for both families (Gaussian kernels: η = √2 y).
+
+    `direction` is Sη, shape (dim,). With variable coefficients the argument of u0 is the end of an
+    Euler path, and `direction` is its noise, shape (steps, dim).
+    """
 
     direction: Vector
     coefficient: Scalar
@@ -70,7 +69,11 @@ class MovedInitial(Feature):
 
 
 class ReactedInitial(Feature):
-    """φ(t, x) = c Ψ_{rt}(u0(x + √(2t) Sη)): u0 moved, and what a source that depends on u makes of it in a part of the time; `direction` is Sη."""
+    """φ(t, x) = c Ψ_{rt}(u0(x + √(2t) Sη)), importance sampling with a source that depends on u.
+
+    Ψ_s is the flow of the ODE with the source as right-hand side; r is `fraction`, and `direction`
+    is Sη.
+    """
 
     direction: Vector
     fraction: Scalar
@@ -89,7 +92,10 @@ class ReactedInitial(Feature):
 
 
 class MovedSource(Feature):
-    """φ(t, x) = c t F(rt, x + √(2(1-r)t) Sξ); `direction` is Sξ."""
+    """φ(t, x) = c t F(rt, x + √(2(1-r)t) Sξ), importance sampling of the source.
+
+    r is `fraction`, and `direction` is Sξ.
+    """
 
     direction: Vector
     fraction: Scalar
@@ -108,37 +114,41 @@ class MovedSource(Feature):
 
 
 class KernelSource(Feature):
-    """φ(t, x) = 1[g <= t] c exp(-|x-z|²/(4Dg)) F(t-g, z), with c kept as its logarithm: it underflows from d = 600."""
+    """φ(t, x) = 1[g <= t] c exp(-|x-z|²/(4Dg)) F(t-g, z), a transformed Gaussian kernel.
+
+    g is `lag`, z is `center`; c is stored as its logarithm, because c underflows for d >= 600.
+    """
 
     center: Vector
     lag: Scalar
     log_coefficient: Scalar
 
     def _kernel(self, equation: Equation, x: Vector) -> tuple[Scalar, Scalar]:
+        """c exp(-|x-z|²/(4Dg)) and |x-z|²."""
         square = jnp.sum((x - self.center) ** 2)
-        return jnp.exp(
-            self.log_coefficient - square / (4 * equation.diffusion.scalar * self.lag)
-        ), square
+        exponent = self.log_coefficient - square / (4 * equation.diffusion.scalar * self.lag)
+        return jnp.exp(exponent), square
 
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         assert equation.source is not None
         kernel, _ = self._kernel(equation, x)
-        # Before its lag a feature looks at F(t, z), never at times before zero: NaN must not hide behind the indicator.
+        # For t < g evaluate F(t, z), never F at a negative time, where it may be NaN: `jnp.where`
+        # does not keep NaN out of derivatives.
         force = equation.source(jnp.where(self.lag <= t, t - self.lag, t), self.center)
         return jnp.where(self.lag <= t, kernel * force, 0.0)
 
     def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
         assert equation.source is not None
         kernel, square = self._kernel(equation, x)
-        before = jnp.where(self.lag <= t, t - self.lag, t)
+        earlier = jnp.where(self.lag <= t, t - self.lag, t)
         force, change = equation.source.along(
-            (before, self.center), (jnp.ones_like(t), jnp.zeros_like(x))
+            (earlier, self.center), (jnp.ones_like(t), jnp.zeros_like(x))
         )
         D = equation.diffusion.scalar
         width = 2 * D * self.lag
         residual = change - D * force * (square / width**2 - x.size / width)
-        on = self.lag <= t
-        return jnp.where(on, kernel * force, 0.0), jnp.where(on, kernel * residual, 0.0)
+        active = self.lag <= t
+        return jnp.where(active, kernel * force, 0.0), jnp.where(active, kernel * residual, 0.0)
 
     @property
     def start(self) -> Scalar:
@@ -146,17 +156,22 @@ class KernelSource(Feature):
 
 
 class Pair(Feature):
-    """½[φ(t, x; η) + φ(t, x; -η)]: odd terms cancel, and with them the t^{-1/2} of ∂_t φ at t = 0."""
+    """Antithetic pair ½[φ(t, x; η) + φ(t, x; -η)] of features with a direction.
+
+    Odd terms in η cancel, and with them the t^{-1/2} singularity of ∂_t φ at t = 0.
+    """
 
     one: MovedInitial | ReactedInitial | MovedSource
 
-    def _mean(self, of: Callable[[Feature], Any]) -> Any:
-        def turned(sign: Scalar) -> Any:
-            return of(eqx.tree_at(lambda f: f.direction, self.one, sign * self.one.direction))
+    def _mean(self, function: Callable[[Feature], Any]) -> Any:
+        """Mean of function(feature) over the directions η and -η."""
 
-        return jax.tree.map(
-            lambda both: 0.5 * (both[0] + both[1]), jax.vmap(turned)(jnp.array([1.0, -1.0]))
-        )
+        def signed(sign: Scalar) -> Any:
+            direction = sign * self.one.direction
+            return function(eqx.tree_at(lambda f: f.direction, self.one, direction))
+
+        values = jax.vmap(signed)(jnp.array([1.0, -1.0]))
+        return jax.tree.map(lambda pair: 0.5 * (pair[0] + pair[1]), values)
 
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         return self._mean(lambda f: f.value(equation, t, x))
@@ -175,7 +190,7 @@ _STORED = {
 
 
 def packed(block: Feature) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """A block as words and arrays, to be stored."""
+    """Convert a block of features to a JSON dictionary and arrays, for storage in a file."""
     one = block.one if isinstance(block, Pair) else block
     names = [field.name for field in fields(one)]
     arrays = {name: np.asarray(getattr(one, name)) for name in names}
@@ -185,21 +200,28 @@ def packed(block: Feature) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def unpacked(
     words: Mapping[str, Any], arrays: Mapping[str, np.ndarray], steps: tuple[int, ...], dim: int
 ) -> Feature:
-    """A block from what was stored; `steps` are those of the paths that its features follow."""
+    """Rebuild a block from the output of `packed`.
+
+    Args:
+        words: the JSON dictionary.
+        arrays: the arrays by field name.
+        steps: the number of steps of Euler paths as a tuple, empty with constant coefficients.
+        dim: dimension of x.
+    """
     kind = _STORED.get(words.get("feature", ""))
     names = [] if kind is None else [field.name for field in fields(kind)]
     if kind is None or set(arrays) != set(names):
         raise InputError(
-            f"features of the kind {short_repr(words.get('feature'))} with {sorted(arrays)} are not known to this version."
+            f"features of the kind {short_repr(words.get('feature'))} with {sorted(arrays)} are "
+            "not known to this version."
         )
     count = len(arrays[names[-1]])
+    shapes = {"direction": (count, *steps, dim), "center": (count, dim)}
     for name, array in arrays.items():
-        long = name in ("direction", "center")
-        if array.shape != (
-            (count, *(steps if name == "direction" else ()), dim) if long else (count,)
-        ):
+        if array.shape != shapes.get(name, (count,)):
             raise InputError(
-                f"`{name}` of the features has shape {array.shape}, which does not fit {count} features in {dim} dimensions."
+                f"`{name}` of the features has shape {array.shape}, which does not fit {count} "
+                f"features in {dim} dimensions."
             )
     one: Any = kind(*(jnp.asarray(arrays[name]) for name in names))
     return Pair(one) if words.get("pairs") else one

@@ -1,1 +1,1 @@
-"""Problem files, formulas and result files."""
+"""Problem files (TOML or Python), formulas, and result files."""

@@ -1,7 +1,8 @@
-"""Formulas as text, `exp(-norm2(x)/d) * sum(sin(3*x))`: parsed here, checked, evaluated with JAX. Nothing else can be said in them.
+"""Formulas as text, `exp(-norm2(x)/d) * sum(sin(3*x))`: parser and evaluation with JAX.
 
-A formula knows numbers, the names it is given, + - * / ^ (or **), comparisons, `name[index]` and the functions of `FUNCTIONS`. There is no `eval` and no Python
-syntax, and length, depth and exponents are bounded, so that no text can run anything or take long.
+A formula has numbers, names, + - * / ^ (or **), comparisons, `name[index]` and `FUNCTIONS`. There
+is no `eval` and no Python syntax, and length, depth and exponents are bounded, so that no text can
+run code or take long.
 """
 
 from __future__ import annotations
@@ -18,28 +19,32 @@ DEEPEST = 60  # parentheses, calls and signs inside each other
 LARGEST_EXPONENT = 100.0
 LARGEST_INDEX = 10**7
 
-FUNCTIONS = {  # name: the fewest and the most arguments
-    **dict.fromkeys(("sin", "cos", "tan", "arctan", "exp", "log", "sqrt", "abs", "tanh", "sinh", "cosh", "log1p", "expm1"), (1, 1)),
-    **dict.fromkeys(("erf", "sigmoid", "softplus", "sum", "mean", "prod", "norm", "norm2", "roll"), (1, 1)),
+_TRIGONOMETRIC = ("sin", "cos", "tan", "arctan")
+_EXPONENTIAL = ("exp", "log", "sqrt", "abs", "tanh", "sinh", "cosh", "log1p", "expm1")
+_SIGMOIDAL = ("erf", "sigmoid", "softplus")
+_REDUCTIONS = ("sum", "mean", "prod", "norm", "norm2")
+FUNCTIONS = {  # name: (fewest arguments, most arguments)
+    **dict.fromkeys((*_TRIGONOMETRIC, *_EXPONENTIAL, *_SIGMOIDAL, *_REDUCTIONS), (1, 1)),
+    "roll": (1, 1),
     "dot": (2, 2),
     "min": (1, 2),
     "max": (1, 2),
     "where": (3, 3),
-}  # fmt: skip
+}
 CONSTANTS = {"pi": math.pi}
 
 
 class FormulaError(InputError):
-    """What is wrong with a formula, and where."""
+    """A syntax error in a formula, with a mark at its position."""
 
-    def __init__(self, words: str, text: str, position: int) -> None:
+    def __init__(self, message: str, text: str, position: int) -> None:
         start = max(0, position - 60)
-        shown = re.sub(r"\s", " ", text[start : position + 40])
-        super().__init__(f"{words}\n    {shown}\n    {' ' * (position - start)}^")
+        excerpt = re.sub(r"\s", " ", text[start : position + 40])
+        super().__init__(f"{message}\n    {excerpt}\n    {' ' * (position - start)}^")
 
 
 class Instruction(NamedTuple):
-    """One step of a formula in postfix order: takes as many values from the stack and leaves one."""
+    """One step of a formula in postfix order: pops `takes` values from the stack, pushes one."""
 
     kind: str  # "number", "name", "index", "call", "power" or an operator
     value: Any
@@ -47,7 +52,7 @@ class Instruction(NamedTuple):
 
 
 class Formula:
-    """A formula as a function of its arguments: `Formula("t * sum(a * x)", ("t", "x"), {"a": 2.0})(t, x)`.
+    """A formula as a function: `Formula("t * sum(a * x)", ("t", "x"), {"a": 2.0})(t, x)`.
 
     >>> import jax.numpy as jnp
     >>> float(Formula("a * norm2(x) - x[1]^2", ("x",), {"a": 2.0})(jnp.array([1.0, 3.0])))
@@ -62,7 +67,7 @@ class Formula:
 
     @property
     def names(self) -> set[str]:
-        """The names that occur in it."""
+        """The names that occur in the formula."""
         return {
             step.value if step.kind == "name" else step.value[0]
             for step in self.steps
@@ -72,48 +77,64 @@ class Formula:
     def __call__(self, *values: Any) -> Any:
         import jax.numpy as jnp
 
-        known = {**self.constants, **dict(zip(self.arguments, values, strict=True))}
-        known = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in known.items()}
-        return jnp.asarray(_evaluate(self.steps, known), jnp.result_type(float))
+        names = {**self.constants, **dict(zip(self.arguments, values, strict=True))}
+        names = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in names.items()}
+        return jnp.asarray(_evaluate(self.steps, names), jnp.result_type(float))
 
     def __repr__(self) -> str:
         return f"Formula({self.text!r})"
 
 
 def parse(text: Any, known: tuple[str, ...]) -> tuple[Instruction, ...]:
-    """The steps of a formula in the names `known`."""
+    """Parse a formula that may use the names `known`; return its steps in postfix order."""
     if not isinstance(text, str):
         raise InputError(f"a formula is a text in quotes; got {short_repr(text)}.")
     if len(text) > LONGEST:
         raise FormulaError(f"too long: {len(text)} characters, at most {LONGEST}", text[:60], 0)
     if not text.strip():
         raise FormulaError("the formula is empty", text, 0)
-    return _Parser(text, known).whole()
+    return _Parser(text, known).parse_formula()
 
 
 _TOKEN = re.compile(
-    r"[ \t\r\n]*(?:(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)|(?P<name>[A-Za-z_][A-Za-z_0-9]*)|(?P<op>\*\*|<=|>=|[-+*/^()\[\],<>]))"
+    r"[ \t\r\n]*(?:"
+    r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
+    r"|(?P<name>[A-Za-z_][A-Za-z_0-9]*)"
+    r"|(?P<op>\*\*|<=|>=|[-+*/^()\[\],<>]))"
 )
-_BINDING = {"<": 1, ">": 1, "<=": 1, ">=": 1, "+": 2, "-": 2, "*": 3, "/": 3, "^": 5}
-_SIGN = 4
+_PRECEDENCE = {"<": 1, ">": 1, "<=": 1, ">=": 1, "+": 2, "-": 2, "*": 3, "/": 3, "^": 5}
+_SIGN_PRECEDENCE = 4
 _SOURCE_ALONE = "u and du are known in `source` alone"
 _COMPARISONS = ("<", ">", "<=", ">=")
-_LOOKALIKES = {"×": "*", "·": "*", "−": "-", "–": "-", "÷": "/", "π": "pi", "²": "^2", "³": "^3", "½": "0.5", "Σ": "sum(...)", "√": "sqrt(...)"}  # fmt: skip
+_LOOKALIKES = {
+    "×": "*",
+    "·": "*",
+    "−": "-",
+    "–": "-",
+    "÷": "/",
+    "π": "pi",
+    "²": "^2",
+    "³": "^3",
+    "½": "0.5",
+    "Σ": "sum(...)",
+    "√": "sqrt(...)",
+}
 
 
 class _Parser:
-    """Precedence climbing; steps come out in the order in which they are to be done.
+    """Precedence-climbing parser; emits the steps of a formula in postfix order.
 
-    A part is known by its value where it is made of numbers alone, else by None.
+    Parsing methods return the value of a constant subexpression, and None for any other.
     """
 
     def __init__(self, text: str, known: tuple[str, ...]) -> None:
-        self.text, self.known, self.depth, self.at = text, known, 0, 0
-        self.tokens, self.steps = _tokens(text), list[Instruction]()
+        self.text, self.known, self.depth, self.index = text, known, 0, 0
+        self.tokens, self.steps = _split_tokens(text), list[Instruction]()
 
-    def whole(self) -> tuple[Instruction, ...]:
-        self.expression(0)
-        kind, value, position = self.tokens[self.at]
+    def parse_formula(self) -> tuple[Instruction, ...]:
+        """Parse the complete text."""
+        self.parse_expression(0)
+        kind, value, position = self.tokens[self.index]
         if kind != "end":
             what = (
                 "is one too many"
@@ -123,92 +144,98 @@ class _Parser:
             raise FormulaError(f"{value!r} {what}", self.text, position)
         return tuple(self.steps)
 
-    def expression(self, binding: int) -> float | None:
+    def parse_expression(self, precedence: int) -> float | None:
+        """Parse operators that bind stronger than `precedence`, and their operands."""
         self.depth += 1
         if self.depth > DEEPEST:
             raise FormulaError(
                 f"too deep: at most {DEEPEST} parentheses and signs inside each other",
                 self.text,
-                self.tokens[self.at][2],
+                self.tokens[self.index][2],
             )
-        left, compared = self.operand(), False
+        left, compared = self.parse_operand(), False
         while True:
-            kind, value, position = self.tokens[self.at]
+            kind, value, position = self.tokens[self.index]
             value = "^" if value == "**" else value
-            strength = _BINDING.get(value, 0) if kind == "op" else 0
-            if strength <= binding:
+            strength = _PRECEDENCE.get(value, 0) if kind == "op" else 0
+            if strength <= precedence:
                 break
             if compared and value in _COMPARISONS:
                 raise FormulaError(
                     "comparisons do not chain: write (a < b) * (b < c)", self.text, position
                 )
             compared = value in _COMPARISONS
-            self.at += 1
-            right = self.expression(strength - 1 if value == "^" else strength)  # a^b^c is a^(b^c)
-            left = self.operation(value, left, right, position)
+            self.index += 1
+            # a^b^c is a^(b^c)
+            right = self.parse_expression(strength - 1 if value == "^" else strength)
+            left = self.emit_operation(value, left, right, position)
         self.depth -= 1
         return left
 
-    def operation(
+    def emit_operation(
         self, operator: str, left: float | None, right: float | None, position: int
     ) -> float | None:
+        """Emit a binary operation; return its value if both operands are constants."""
         if operator == "^" and right is not None:
             if not abs(right) <= LARGEST_EXPONENT:
                 raise FormulaError(
                     f"exponents must be at most {LARGEST_EXPONENT:g} in size", self.text, position
                 )
-            self.steps.pop()  # the exponent: constants are folded, so that it is one step
+            self.steps.pop()  # the exponent, one step because constants are folded
             self.steps.append(Instruction("power", int(right) if right.is_integer() else right, 1))
         else:
             self.steps.append(Instruction(operator, None, 2))
         if left is None or right is None:
             return None
         try:
-            found = float(_ARITHMETIC[operator](left, right))
+            result = float(_ARITHMETIC[operator](left, right))
         except (ArithmeticError, ValueError, TypeError):
-            found = math.nan
-        if not math.isfinite(found):
+            result = math.nan
+        if not math.isfinite(result):
             raise FormulaError("this is no finite number", self.text, position)
-        return self.folded(found, 2 if operator != "^" else 1)
+        return self.fold(result, 2 if operator != "^" else 1)
 
-    def folded(self, value: float, parts: int) -> float:
-        """A constant in place of the operation on constants that was written last."""
-        del self.steps[-parts - 1 :]
+    def fold(self, value: float, operands: int) -> float:
+        """Replace the last operation and its constant operands by their value."""
+        del self.steps[-operands - 1 :]
         self.steps.append(Instruction("number", value))
         return value
 
-    def operand(self) -> float | None:
-        kind, value, position = self.tokens[self.at]
-        self.at += 1
+    def parse_operand(self) -> float | None:
+        """Parse a number, a name, a call, a signed expression or one in parentheses."""
+        kind, value, position = self.tokens[self.index]
+        self.index += 1
         if kind == "number":
-            return self.number(float(value), position)
+            return self.emit_number(float(value), position)
         if kind == "op" and value in ("+", "-"):
-            inside = self.expression(_SIGN)
+            inside = self.parse_expression(_SIGN_PRECEDENCE)
             if value == "-":
                 self.steps.append(Instruction("negative", None, 1))
-                return None if inside is None else self.folded(-inside, 1)
+                return None if inside is None else self.fold(-inside, 1)
             return inside
         if kind == "op" and value == "(":
-            inside = self.expression(0)
+            inside = self.parse_expression(0)
             self.expect(")")
             return inside
         if kind == "name":
-            return self.named(value, position)
+            return self.parse_name(value, position)
         what = "the formula ends here" if kind == "end" else f"{value!r} is not expected here"
         raise FormulaError(f"{what}: a number, a name or '(' must follow", self.text, position)
 
-    def number(self, value: float, position: int) -> float:
+    def emit_number(self, value: float, position: int) -> float:
+        """Emit a finite number."""
         if not math.isfinite(value):
             raise FormulaError("this is no finite number", self.text, position)
         self.steps.append(Instruction("number", value))
         return value
 
-    def named(self, name: str, position: int) -> float | None:
-        following = self.tokens[self.at][:2]
+    def parse_name(self, name: str, position: int) -> float | None:
+        """Parse the rest of a call, a constant, `name[index]` or a plain name."""
+        following = self.tokens[self.index][:2]
         if following == ("op", "("):
-            self.call(name, position)
+            self.parse_call(name, position)
         elif name in CONSTANTS and name not in self.known:
-            return self.number(CONSTANTS[name], position)
+            return self.emit_number(CONSTANTS[name], position)
         elif name not in self.known:
             hint = (
                 "it is a function: write its argument in parentheses"
@@ -221,18 +248,20 @@ class _Parser:
                 position,
             )
         elif following == ("op", "["):
-            self.at += 1
-            kind, index, where = self.tokens[self.at]
-            if kind != "number" or not index.isdigit() or int(index[:9]) > LARGEST_INDEX:
+            self.index += 1
+            kind, component, where = self.tokens[self.index]
+            is_integer = kind == "number" and component.isdigit()
+            if not is_integer or int(component[:9]) > LARGEST_INDEX:
                 raise FormulaError("an index is a whole number, 0 for the first", self.text, where)
-            self.at += 1
+            self.index += 1
             self.expect("]")
-            self.steps.append(Instruction("index", (name, int(index))))
+            self.steps.append(Instruction("index", (name, int(component))))
         else:
             self.steps.append(Instruction("name", name))
         return None
 
-    def call(self, name: str, position: int) -> None:
+    def parse_call(self, name: str, position: int) -> None:
+        """Parse the arguments of a function in parentheses, and emit the call."""
         if name not in FUNCTIONS:
             hint = (
                 f"{name[:40]!r} is no function: is an operator missing?"
@@ -240,49 +269,49 @@ class _Parser:
                 else f"unknown function {name[:40]!r}; {suggest(name, FUNCTIONS)}"
             )
             raise FormulaError(hint, self.text, position)
-        self.at += 1
+        self.index += 1
         count = 0
-        while count == 0 or self.tokens[self.at][:2] == ("op", ","):
-            self.at += count > 0
-            self.expression(0)
+        while count == 0 or self.tokens[self.index][:2] == ("op", ","):
+            self.index += count > 0  # skip the comma
+            self.parse_expression(0)
             count += 1
         self.expect(")")
         fewest, most = FUNCTIONS[name]
         if not fewest <= count <= most:
-            wanted = f"{fewest}" if fewest == most else f"{fewest} or {most}"
+            allowed = f"{fewest}" if fewest == most else f"{fewest} or {most}"
             raise FormulaError(
-                f"{name} takes {wanted} argument{'' if wanted == '1' else 's'}, not {count}",
+                f"{name} takes {allowed} argument{'' if allowed == '1' else 's'}, not {count}",
                 self.text,
                 position,
             )
         self.steps.append(Instruction("call", name, count))
 
-    def expect(self, wanted: str) -> None:
-        kind, value, position = self.tokens[self.at]
-        if (kind, value) != ("op", wanted):
-            raise FormulaError(f"{wanted!r} is missing", self.text, position)
-        self.at += 1
+    def expect(self, operator: str) -> None:
+        """Skip the next token, which must be `operator`."""
+        kind, value, position = self.tokens[self.index]
+        if (kind, value) != ("op", operator):
+            raise FormulaError(f"{operator!r} is missing", self.text, position)
+        self.index += 1
 
 
-def _tokens(text: str) -> list[tuple[str, str, int]]:
-    found, at, end = [], 0, len(text.rstrip())
-    while at < end:
-        match = _TOKEN.match(text, at)
+def _split_tokens(text: str) -> list[tuple[str, str, int]]:
+    """Split a formula into tokens (kind, text, position); the last one is of kind "end"."""
+    tokens, position, end = [], 0, len(text.rstrip())
+    while position < end:
+        match = _TOKEN.match(text, position)
         if match is None:
-            at += len(text[at:]) - len(text[at:].lstrip())
-            odd = text[at]
-            hint = (
-                f": write {_LOOKALIKES[odd]}"
-                if odd in _LOOKALIKES
-                else ""
-                if odd.isascii()
-                else f" (U+{ord(odd):04X}, which may look like another)"
-            )
-            raise FormulaError(f"{odd!r} has no meaning in a formula{hint}", text, at)
+            position += len(text[position:]) - len(text[position:].lstrip())
+            character = text[position]
+            hint = ""
+            if character in _LOOKALIKES:
+                hint = f": write {_LOOKALIKES[character]}"
+            elif not character.isascii():
+                hint = f" (U+{ord(character):04X}, which may look like another)"
+            raise FormulaError(f"{character!r} has no meaning in a formula{hint}", text, position)
         kind = str(match.lastgroup)
-        found.append((kind, match[kind], match.start(kind)))
-        at = match.end()
-    return [*found, ("end", "", len(text))]
+        tokens.append((kind, match[kind], match.start(kind)))
+        position = match.end()
+    return [*tokens, ("end", "", len(text))]
 
 
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
@@ -300,10 +329,10 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
 
 
 def _evaluate(steps: tuple[Instruction, ...], names: Mapping[str, Any]) -> Any:
-    """The value of a formula: arrays in, an array out."""
-    functions, stack = _functions(), list[Any]()
+    """Evaluate the steps of a formula on a stack; `names` are the values of its names."""
+    functions, stack = _jax_functions(), list[Any]()
     for kind, value, takes in steps:
-        given = [stack.pop() for _ in range(takes)][::-1]
+        operands = [stack.pop() for _ in range(takes)][::-1]
         if kind == "number":
             stack.append(value)
         elif kind == "name":
@@ -311,34 +340,36 @@ def _evaluate(steps: tuple[Instruction, ...], names: Mapping[str, Any]) -> Any:
         elif kind == "index":
             stack.append(_component(names[value[0]], *value))
         elif kind == "call":
-            stack.append(functions[value](*given))
+            stack.append(functions[value](*operands))
         elif kind == "power":
-            stack.append(given[0] ** value)
+            stack.append(operands[0] ** value)
         elif kind in _COMPARISONS:
-            stack.append(
-                1.0 * _ARITHMETIC[kind](*given)
-            )  # 1 or 0, so that conditions can be added and multiplied
+            # 1 or 0, so that conditions can be added and multiplied.
+            stack.append(1.0 * _ARITHMETIC[kind](*operands))
         else:
-            stack.append(_ARITHMETIC[kind](*given))
+            stack.append(_ARITHMETIC[kind](*operands))
     return stack[0]
 
 
 def _component(vector: Any, name: str, index: int) -> Any:
+    """vector[index], with a check of the index."""
     shape = getattr(vector, "shape", ())
     if not shape:
         raise InputError(f"{name} is one number: write {name}, not {name}[{index}].")
     if index >= shape[0]:
         raise InputError(
-            f"{name}[{index}] is past the end: {name} has {shape[0]} components, 0 to {shape[0] - 1}."
+            f"{name}[{index}] is past the end: {name} has {shape[0]} components, "
+            f"0 to {shape[0] - 1}."
         )
     return vector[index]
 
 
-def _functions() -> dict[str, Callable[..., Any]]:
+def _jax_functions() -> dict[str, Callable[..., Any]]:
+    """The functions of formulas in JAX; those not listed here are functions of jax.numpy."""
     import jax
     import jax.numpy as jnp
 
-    own: dict[str, Callable[..., Any]] = {
+    special: dict[str, Callable[..., Any]] = {
         "erf": jax.scipy.special.erf,
         "sigmoid": jax.nn.sigmoid,
         "softplus": jax.nn.softplus,
@@ -350,4 +381,4 @@ def _functions() -> dict[str, Callable[..., Any]]:
         "where": lambda condition, a, b: jnp.where(jnp.asarray(condition) != 0, a, b),
         "roll": lambda a: jnp.roll(jnp.asarray(a), 1),
     }
-    return {name: own.get(name) or getattr(jnp, name) for name in FUNCTIONS}
+    return {name: special.get(name) or getattr(jnp, name) for name in FUNCTIONS}

@@ -1,4 +1,7 @@
-"""Problems stated in files: TOML with formulas, which is only ever read, or Python, which is code and is run because the user named it."""
+"""Problem files: TOML with formulas, or Python.
+
+A TOML file is only parsed, never executed. A Python file is code of the user, and is executed.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ from heatnets.solvers.entry import solve
 from heatnets.solvers.options import settings
 
 LARGEST = 2**18  # bytes of a TOML file
-_WIDEST = 10**7  # dimensions
+_MAX_DIM = 10**7
 _DATA = ("initial", "terminal", "source", "exact")
 _KEYS = (
     *_DATA,
@@ -57,22 +60,18 @@ _KEYS = (
     "certify",
 )
 _CERTIFY = ("t", "x", "samples", "confidence", "halfwidth", "seed")
-_LEFT_OUT = (
-    "problem",
-    "progress",
-    "device",
-    "checkpoint",
-)  # of the keywords of hn.solve: not for a file
+# Keywords of hn.solve that a file cannot set.
+_NOT_IN_FILES = ("problem", "progress", "device", "checkpoint")
 _DEFAULTS = {
     name: p.default
     for name, p in inspect.signature(solve).parameters.items()
-    if name not in _LEFT_OUT
+    if name not in _NOT_IN_FILES
 }
 OPTIONS = list(_DEFAULTS)
 
 
 class CertifyRequest(NamedTuple):
-    """A point whose value is asked for with its interval, and keywords of `solution.certify`."""
+    """A point (t, x) to certify, and keywords of `solution.certify`."""
 
     t: float
     x: np.ndarray
@@ -81,7 +80,14 @@ class CertifyRequest(NamedTuple):
 
 @dataclass(frozen=True)
 class ProblemFile:
-    """What a file states: the problem, keywords of `hn.solve`, points to be certified, and the words it was stated in."""
+    """The content of a problem file.
+
+    Args:
+        problem: the problem.
+        options: keywords of `hn.solve`.
+        points: the points to certify.
+        words: pairs (key, text) that describe the problem in reports.
+    """
 
     problem: Problem
     options: dict[str, Any]
@@ -90,18 +96,26 @@ class ProblemFile:
 
 
 def read(path: str | Path) -> ProblemFile:
-    """The problem stated in a file: TOML (nothing is run), or Python (`.py`, which is run).
+    """Read a problem file: TOML (nothing is executed), or Python (`.py`, which is executed).
+
+    Args:
+        path: the file.
+
+    Returns:
+        The problem (`.problem`), keywords of `hn.solve` (`.options`), the points to certify
+        (`.points`), and a description (`.words`).
 
     >>> from pathlib import Path
     >>> import tempfile, heatnets as hn
     >>> file = Path(tempfile.mkdtemp()) / "heat.toml"
-    >>> _ = file.write_text('dim = 3\\nhorizon = 0.5\\ninitial = "a * sum(sin(x))"\\n[parameters]\\na = 2.0\\n')
+    >>> _ = file.write_text(
+    ...     'dim = 3\\nhorizon = 0.5\\ninitial = "a * sum(sin(x))"\\n[parameters]\\na = 2.0\\n')
     >>> hn.read(file).problem
     Problem(dim=3, horizon=0.5, diffusion=1, region=Box(-1, 1), source=None)
     """
     file = Path(path)
     if file.suffix == ".py":
-        return _python(file)
+        return _run_python_file(file)
     try:
         with open(file, "rb") as stream:
             raw = stream.read(LARGEST + 1)
@@ -115,13 +129,14 @@ def read(path: str | Path) -> ProblemFile:
         return from_toml(raw.decode(), str(file))
     except UnicodeDecodeError:
         raise InputError(
-            f"{file} is not text in UTF-8. A problem is a TOML file, or a Python file whose name ends with .py."
+            f"{file} is not text in UTF-8. A problem is a TOML file, or a Python file whose name "
+            "ends with .py."
         ) from None
 
 
 @with_x64
 def from_toml(text: str, name: str = "the problem") -> ProblemFile:
-    """The problem that a TOML text states; all that is wrong with it in one `InputError`."""
+    """Read a problem from a TOML text; all errors are in one `InputError`."""
     if len(text) > LARGEST:
         raise InputError(
             f"{name} has more than {LARGEST} bytes. State large data in a Python file."
@@ -135,20 +150,21 @@ def from_toml(text: str, name: str = "the problem") -> ProblemFile:
             else ""
         )
         raise InputError(f"{name} is not a TOML file: {str(error) or 'too deep'}.{hint}") from None
-    wrong = ErrorCollector(name, text)
-    wrong.known("", content, _KEYS)
-    problem = _named(content, wrong) if "problem" in content else _stated(content, wrong)
-    options = _options(_table(content, "solve", wrong), problem, wrong)
-    points = _points(content, problem, wrong)
-    wrong.stop()
+    errors = ErrorCollector(name, text)
+    errors.check_keys("", content, _KEYS)
+    make_problem = _named_problem if "problem" in content else _user_problem
+    problem = make_problem(content, errors)
+    options = _read_options(_read_table(content, "solve", errors), problem, errors)
+    points = _read_points(content, problem, errors)
+    errors.raise_errors()
     assert problem is not None
-    words = [("equation", _equation(content))] if "problem" not in content else []
-    words += [(key, _shown(value)) for key, value in content.items() if key != "certify"]
+    words = [("equation", _equation_text(content))] if "problem" not in content else []
+    words += [(key, _value_text(value)) for key, value in content.items() if key != "certify"]
     return ProblemFile(problem.with_provenance({"toml": text}), options, points, words)
 
 
-def _equation(content: Mapping[str, Any]) -> str:
-    """The equation in symbols, with what the file gives it."""
+def _equation_text(content: Mapping[str, Any]) -> str:
+    """The equation in symbols, with the terms that the file has."""
     A = content.get("diffusion", 1.0)
     if "process" in content:
         terms = ["L u, L the generator of the process"]
@@ -160,71 +176,70 @@ def _equation(content: Mapping[str, Any]) -> str:
     terms += ["c u"] if "reaction" in content else []
     terms += ["F"] if "source" in content else []
     right = " + ".join(terms)
-    return (
-        f"u_t + {right} = 0, u(T, x) given"
-        if "terminal" in content
-        else f"u_t = {right}, u(0, x) given"
-    )
+    if "terminal" in content:
+        return f"u_t + {right} = 0, u(T, x) given"
+    return f"u_t = {right}, u(0, x) given"
 
 
-def _shown(value: Any) -> str:
-    return (
-        ", ".join(f"{k} = {_shown(v)}" for k, v in value.items())
-        if isinstance(value, dict)
-        else str(value)
-    )
+def _value_text(value: Any) -> str:
+    """A TOML value as text for reports."""
+    if isinstance(value, dict):
+        return ", ".join(f"{k} = {_value_text(v)}" for k, v in value.items())
+    return str(value)
 
 
-def _table(content: Mapping[str, Any], key: str, wrong: ErrorCollector) -> dict[str, Any]:
-    found = content.get(key, {})
-    if isinstance(found, dict):
-        return found
-    wrong.add(
-        key, f"`{key}` must be a table: [{key}], and its entries below; got {short_repr(found)}."
+def _read_table(content: Mapping[str, Any], key: str, errors: ErrorCollector) -> dict[str, Any]:
+    """The table `key` of the file; empty if there is none."""
+    table = content.get(key, {})
+    if isinstance(table, dict):
+        return table
+    errors.add(
+        key, f"`{key}` must be a table: [{key}], and its entries below; got {short_repr(table)}."
     )
     return {}
 
 
-def _named(content: Mapping[str, Any], wrong: ErrorCollector) -> Problem | None:
-    """One of the package's own problems."""
+def _named_problem(content: Mapping[str, Any], errors: ErrorCollector) -> Problem | None:
+    """A problem of `heatnets.problems`, by its name and parameters."""
     for key in (*_DATA, "diffusion", "drift", "reaction", "form", "steps", "region", "process"):
         if key in content:
-            wrong.add(
+            errors.add(
                 key, f"`{key}` and `problem` exclude each other: a named problem has its own."
             )
-    given = {
+    parameters = {
         **{k: content[k] for k in ("dim", "horizon") if k in content},
-        **_table(content, "parameters", wrong),
+        **_read_table(content, "parameters", errors),
     }
     name = content["problem"]
     if name not in problems.names():
-        wrong.add(
+        errors.add(
             "problem", f"unknown problem {short_repr(name)}; {suggest(str(name), problems.names())}"
         )
         return None
-    return wrong.about("problem", lambda: problems.get(name, **given))
+    return errors.attempt("problem", lambda: problems.get(name, **parameters))
 
 
-def _stated(content: Mapping[str, Any], wrong: ErrorCollector) -> Problem | None:
-    """A problem of the user's own."""
-    before = len(wrong.found)
-    dim = wrong.about("dim", lambda: _dimension(content))
-    horizon = wrong.about(
+def _user_problem(content: Mapping[str, Any], errors: ErrorCollector) -> Problem | None:
+    """A problem with the data and coefficients of the file."""
+    earlier_errors = len(errors.messages)
+    dim = errors.attempt("dim", lambda: _read_dim(content))
+    horizon = errors.attempt(
         "horizon", lambda: positive("horizon", content.get("horizon"), "It is the final time T.")
     )
-    reader = Reader(dim or 1, horizon or 1.0, wrong)
-    for name, value in _table(content, "parameters", wrong).items():
-        reader.parameter(name, value)
+    reader = Reader(dim or 1, horizon or 1.0, errors)
+    for name, value in _read_table(content, "parameters", errors).items():
+        reader.add_parameter(name, value)
     data: dict[str, Any] = {}
     for key in _DATA:
         if key in content:
             arguments = {"source": ("t", "x", "u", "du"), "exact": ("t", "x")}.get(key, ("x",))
             data[key] = reader.function(key, content[key], arguments)
     if ("initial" in content) == ("terminal" in content):
-        came = "both" if "initial" in content else "neither"
-        wrong.add(
+        number = "both" if "initial" in content else "neither"
+        errors.add(
             "initial",
-            f"a problem needs `initial` (u at t = 0) or `terminal` (u at t = horizon); got {came}.",
+            "a problem needs `initial` (u at t = 0) or `terminal` (u at t = horizon); "
+            f"got {number}.",
         )
     for key in ("diffusion", "drift", "reaction"):
         if key in content:
@@ -234,39 +249,39 @@ def _stated(content: Mapping[str, Any], wrong: ErrorCollector) -> Problem | None
         data["region"] = reader.region(content["region"])
     if "process" in content:
         data["process"] = reader.process(content["process"])
-    if len(wrong.found) > before or dim is None or horizon is None:
+    if len(errors.messages) > earlier_errors or dim is None or horizon is None:
         return None
-    return wrong.about("problem", lambda: Problem(dim, horizon, **data))
+    return errors.attempt("problem", lambda: Problem(dim, horizon, **data))
 
 
-def _dimension(content: Mapping[str, Any]) -> int:
+def _read_dim(content: Mapping[str, Any]) -> int:
     dim = count("dim", content.get("dim"), 1, "It is the number of space coordinates.")
-    if dim > _WIDEST:
-        raise InputError(f"`dim` must be at most {_WIDEST} in a file; got {dim}.")
+    if dim > _MAX_DIM:
+        raise InputError(f"`dim` must be at most {_MAX_DIM} in a file; got {dim}.")
     return dim
 
 
-def _options(
-    table: Mapping[str, Any], problem: Problem | None, wrong: ErrorCollector
+def _read_options(
+    table: Mapping[str, Any], problem: Problem | None, errors: ErrorCollector
 ) -> dict[str, Any]:
-    """Keywords of hn.solve."""
-    wrong.known("solve", table, OPTIONS)
-    before = len(wrong.found)
-    found = {}
+    """Keywords of `hn.solve` from the table [solve]."""
+    errors.check_keys("solve", table, OPTIONS)
+    earlier_errors = len(errors.messages)
+    options = {}
     for key, value in table.items():
         if key == "memory" and isinstance(value, str):
-            value = wrong.about("memory", partial(size_in_bytes, value))
+            value = errors.attempt("memory", partial(size_in_bytes, value))
         elif key == "train_region":
-            reader = Reader(1, 1.0, wrong)
+            reader = Reader(1, 1.0, errors)
             value = reader.region(value)
-        found[key] = tuple(value) if isinstance(value, list) else value
-    if problem is not None and len(wrong.found) == before:
-        wrong.about("solve", lambda: check_options(problem, found))
-    return found
+        options[key] = tuple(value) if isinstance(value, list) else value
+    if problem is not None and len(errors.messages) == earlier_errors:
+        errors.attempt("solve", lambda: check_options(problem, options))
+    return options
 
 
 def check_options(problem: Problem, options: Mapping[str, Any]) -> None:
-    """Refuse keywords of hn.solve that it would refuse, without solving."""
+    """Raise the errors that `hn.solve` raises for these keywords, without solving."""
     names = [name for name in inspect.signature(settings).parameters if name != "problem"]
     settings(problem, **{name: options.get(name, _DEFAULTS.get(name)) for name in names})
     make_context(None, options.get("memory"))
@@ -276,94 +291,91 @@ _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def size_in_bytes(text: str) -> int:
-    """Bytes from "4 GiB", "500M" or "1e9"."""
+    """Convert a text like "4 GiB", "500M" or "1e9" to bytes."""
     match = re.fullmatch(
         r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]{1,2})?)\s*([kmgt]?)i?b?\s*", text.lower()
     )
     if match is None:
         raise InputError(
-            f"`memory` must be a number of bytes, or a text like 4GiB or 500M; got {short_repr(text)}."
+            "`memory` must be a number of bytes, or a text like 4GiB or 500M; "
+            f"got {short_repr(text)}."
         )
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _points(
-    content: Mapping[str, Any], problem: Problem | None, wrong: ErrorCollector
+def _read_points(
+    content: Mapping[str, Any], problem: Problem | None, errors: ErrorCollector
 ) -> list[CertifyRequest]:
     """The points of [[certify]] tables."""
     tables = content.get("certify", [])
     tables = [tables] if isinstance(tables, dict) else tables
     if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-        wrong.add(
+        errors.add(
             "certify",
             f"`certify` must be tables: [[certify]], and t and x below; got {short_repr(tables)}.",
         )
         return []
-    found = []
+    requests = []
     for table in tables:
-        wrong.known("certify", table, _CERTIFY)
+        errors.check_keys("certify", table, _CERTIFY)
         if problem is None:
             continue
-        reader = Reader(problem.dim, problem.horizon, wrong)
-        x = wrong.about("x", partial(reader.place, table.get("x", 0.0)))
-        t = wrong.about(
-            "t",
-            partial(
-                reader.constant, table.get("t", 0.0 if problem.is_terminal else problem.horizon)
-            ),
-        )
+        reader = Reader(problem.dim, problem.horizon, errors)
+        default_t = 0.0 if problem.is_terminal else problem.horizon
+        x = errors.attempt("x", partial(reader.point, table.get("x", 0.0)))
+        t = errors.attempt("t", partial(reader.constant, table.get("t", default_t)))
         options = {k: v for k, v in table.items() if k in _CERTIFY and k not in ("t", "x")}
-        wrong.about("certify", partial(check_asked, **options))
+        errors.attempt("certify", partial(check_asked, **options))
         if (
             x is not None
             and t is not None
-            and wrong.about("certify", partial(_one_point, problem, t, x)) is not None
+            and errors.attempt("certify", partial(_check_point, problem, t, x)) is not None
         ):
-            found.append(CertifyRequest(float(t), x, options))
-    return found
+            requests.append(CertifyRequest(float(t), x, options))
+    return requests
 
 
-def _one_point(problem: Problem, t: Any, x: np.ndarray) -> Any:
+def _check_point(problem: Problem, t: Any, x: np.ndarray) -> Any:
+    """Raise `InputError` unless (t, x) is one point of the problem."""
     if np.ndim(t):
         raise InputError("`t` must be one number; write a [[certify]] table for each point.")
     return problem.points(t, x)
 
 
-def _python(file: Path) -> ProblemFile:
-    """A Python file that defines `problem`, and may define `options` (keywords of hn.solve) and `points`, pairs (t, x)."""
+def _run_python_file(file: Path) -> ProblemFile:
+    """Run a Python file and read its variables.
+
+    It defines `problem`, and may define `options` (keywords of hn.solve) and `points` (pairs t, x).
+    """
     if not file.is_file():
         raise InputError(
             f"there is no file {file}. `heatnets new NAME.py` writes one to begin with."
         )
     sys.path.insert(0, str(file.parent))
     try:
-        found = runpy.run_path(str(file), run_name="heatnets_problem")
+        variables = runpy.run_path(str(file), run_name="heatnets_problem")
     except HeatnetsError as error:
-        plain = (
-            type(error)
-            if type(error) in (NotFiniteError, NumericalError, ResourceError, FileError)
-            else InputError
-        )
-        raise plain(f"{_line(file, error)}: {error}") from error
+        # Keep the class of the error if it can be made from a message; the exit code depends on it.
+        known = (NotFiniteError, NumericalError, ResourceError, FileError)
+        error_class = type(error) if type(error) in known else InputError
+        raise error_class(f"{_error_line(file, error)}: {error}") from error
     except (Exception, SystemExit) as error:
-        raise InputError(f"{_line(file, error)}: {type(error).__name__}: {error}") from error
+        raise InputError(f"{_error_line(file, error)}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(str(file.parent))
-    problem, options, points = (
-        found.get("problem"),
-        found.get("options", {}),
-        found.get("points", []),
-    )
+    problem, options = variables.get("problem"), variables.get("options", {})
+    points = variables.get("points", [])
     if not isinstance(problem, Problem):
         raise InputError(
             f"{file} must define `problem`, a hn.Problem; it defines {short_repr(problem)}."
         )
     if not isinstance(options, dict) or (unknown := [k for k in options if k not in OPTIONS]):
-        what = f"; {suggest(str(unknown[0]), OPTIONS)}" if isinstance(options, dict) else ""
+        hint = f"; {suggest(str(unknown[0]), OPTIONS)}" if isinstance(options, dict) else ""
         raise InputError(
-            f"{file}: `options` must be a dict of keywords of hn.solve; got {short_repr(options)}{what}"
+            f"{file}: `options` must be a dict of keywords of hn.solve; "
+            f"got {short_repr(options)}{hint}"
         )
-    wanted = []
+    requests = []
     for point in points:
         try:
             t, x = point
@@ -371,24 +383,24 @@ def _python(file: Path) -> ProblemFile:
             raise InputError(
                 f"{file}: `points` must be pairs (t, x); got {short_repr(point)}."
             ) from None
-        times, places, single = problem.points(
-            t, np.broadcast_to(x, (problem.dim,)) if np.ndim(x) == 0 else x
-        )
+        x = np.broadcast_to(x, (problem.dim,)) if np.ndim(x) == 0 else x
+        t_array, x_array, single = problem.points(t, x)
         if not single:
             raise InputError(
-                f"{file}: each of `points` is one time and one point; got {len(times)}. List them one by one."
+                f"{file}: each of `points` is one time and one point; got {len(t_array)}. "
+                "List them one by one."
             )
-        wanted.append(CertifyRequest(float(times[0]), places[0].copy(), {}))
-    return ProblemFile(problem, dict(options), wanted, [("problem", f"{file.name}: {problem!r}")])
+        requests.append(CertifyRequest(float(t_array[0]), x_array[0].copy(), {}))
+    return ProblemFile(problem, dict(options), requests, [("problem", f"{file.name}: {problem!r}")])
 
 
-def _line(file: Path, error: BaseException) -> str:
-    """The last line of the user's file that led to an error."""
+def _error_line(file: Path, error: BaseException) -> str:
+    """FILE:LINE with the last line of the file in the traceback of an error."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
         return f"{file}:{error.lineno}"
     numbers = [
-        transform.lineno
-        for transform in traceback.extract_tb(error.__traceback__)
-        if transform.filename == str(file)
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(file)
     ]
     return f"{file}:{numbers[-1]}" if numbers else str(file)

@@ -1,4 +1,4 @@
-"""Solutions read back from files: what they say of themselves, and, with their problem, the function u(t, x)."""
+"""Result files: read the manifest (`info`), or rebuild the solution (`load`)."""
 
 from __future__ import annotations
 
@@ -26,23 +26,32 @@ from heatnets.solvers.state import Round
 
 
 def info(path: str | Path) -> dict[str, Any]:
-    """What a result file says of itself: versions, the problem's words, how it was solved. Every digest is checked; nothing is computed."""
+    """Read the manifest of a result file. Every digest is checked; nothing is computed.
+
+    Args:
+        path: the file that `solution.save` wrote.
+
+    Returns:
+        A dictionary with versions, the text of the problem, and how it was solved.
+    """
     return container.read(Path(path), "result")[0]
 
 
 @with_x64
 def load(path: str | Path, problem: Problem | None = None, *, device: Any = None) -> Solution:
-    """A solution that was saved.
+    """Load a saved solution.
 
     Args:
         path: the file that `solution.save` wrote.
-        problem: the problem it solves; may be left out where that was a named problem or a TOML file. It is held against values kept in the file.
+        problem: the problem that the file solves; not needed for a named problem or a TOML file.
+            It is compared with values stored in the file.
         device: as in `hn.solve`.
+
+    Returns:
+        The solution, with the same values as when it was saved.
     """
     manifest, arrays = container.read(Path(path), "result")
-    try:
-        return _loaded(Path(path), manifest, arrays, problem, device)
-    except (
+    errors_of_incomplete_files = (
         KeyError,
         TypeError,
         AttributeError,
@@ -50,7 +59,10 @@ def load(path: str | Path, problem: Problem | None = None, *, device: Any = None
         ValueError,
         OverflowError,
         RecursionError,
-    ) as error:
+    )
+    try:
+        return _build_solution(Path(path), manifest, arrays, problem, device)
+    except errors_of_incomplete_files as error:
         if isinstance(error, HeatnetsError):
             raise
         raise FileError(
@@ -58,21 +70,22 @@ def load(path: str | Path, problem: Problem | None = None, *, device: Any = None
         ) from None
 
 
-def _loaded(
+def _build_solution(
     path: Path,
     manifest: dict[str, Any],
     arrays: dict[str, np.ndarray],
-    given: Problem | None,
+    problem_argument: Problem | None,
     device: Any,
 ) -> Solution:
-    problem = _problem(path, manifest) if given is None else given
+    """Build a solution from the content of its file and its problem."""
+    problem = _stored_problem(path, manifest) if problem_argument is None else problem_argument
     if not isinstance(problem, Problem):
         raise InputError(f"`problem` must be a hn.Problem; got {short_repr(problem)}.")
-    if found := differences(fingerprint(problem), manifest["fingerprint"]):
+    if messages := differences(fingerprint(problem), manifest["fingerprint"]):
         raise InputError(
-            f"{path} solves another problem: {'; '.join(found)}. Give the one that was solved."
+            f"{path} solves another problem: {'; '.join(messages)}. Give the one that was solved."
         )
-    stats = _stats(manifest["stats"])
+    stats = _read_stats(manifest["stats"])
     canonical = (
         problem.canonical.with_smoothed_guess()
         if manifest["guessed"] == "smoothly"
@@ -89,48 +102,49 @@ def _loaded(
         data = (
             equation(canonical, stats["seed"])[0] if stats["laplacian"] else values_only(canonical)
         )
-        for i, words in enumerate(manifest["blocks"]):
-            own = {
+        for i, description in enumerate(manifest["blocks"]):
+            block_arrays = {
                 name.split(" ", 2)[2]: array
                 for name, array in arrays.items()
                 if name.startswith(f"block {i} ")
             }
-            blocks.append(unpacked(words, own, steps, canonical.dim))
-        full = [w if w.ndim == 2 else w[:, None] for w in weights if len(w)]
-        if [len(w) for w in full] != [len(b.start) for b in blocks] or any(
-            w.shape[1] != stats["time_degree"] + 1 for w in full
+            blocks.append(unpacked(description, block_arrays, steps, canonical.dim))
+        # One matrix of shape (features, time_degree + 1) per block that is not empty.
+        matrices = [w if w.ndim == 2 else w[:, None] for w in weights if len(w)]
+        if [len(w) for w in matrices] != [len(b.start) for b in blocks] or any(
+            w.shape[1] != stats["time_degree"] + 1 for w in matrices
         ):
             raise FileError(f"{path}: weights and features do not belong together. Solve again.")
-        flat = np.concatenate(full).T.reshape(-1)
+        flat = np.concatenate(matrices).T.reshape(-1)
         solution = Solution(canonical, data, blocks, jnp.asarray(flat), ctx, stats)
     solution.weights = tuple(weights)
     return solution.with_problem(problem)
 
 
-def _problem(path: Path, manifest: dict[str, Any]) -> Problem:
+def _stored_problem(path: Path, manifest: dict[str, Any]) -> Problem:
+    """The problem of a result file, from its TOML text or its name and parameters."""
     origin = manifest["origin"]
     if origin is None:
         raise InputError(
-            f"{path} solves a problem given as Python functions, which are never stored: {str(manifest['problem'])[:200]}. "
-            "Give it again, hn.load(path, problem), or --problem FILE on the command line; hn.info(path) reads the rest."
+            f"{path} solves a problem given as Python functions, which are never stored: "
+            f"{str(manifest['problem'])[:200]}. Give it again, hn.load(path, problem), or "
+            "--problem FILE on the command line; hn.info(path) reads the rest."
         )
-    return (
-        from_toml(origin["toml"], str(path)).problem
-        if "toml" in origin
-        else problems.get(origin["named"], **origin["parameters"])
-    )
+    if "toml" in origin:
+        return from_toml(origin["toml"], str(path)).problem
+    return problems.get(origin["named"], **origin["parameters"])
 
 
-def _stats(words: dict[str, Any]) -> dict[str, Any]:
-    """`stats` with the types that a solve gives them."""
-    found = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in words.items()
+def _read_stats(stored: dict[str, Any]) -> dict[str, Any]:
+    """Convert stored `stats` from JSON types to the types that a solve returns."""
+    stats = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
     }
-    found["seconds"] = MappingProxyType(words["seconds"])
-    check = words.get("check", {})  # results of earlier versions have none
-    found["check"] = MappingProxyType(
+    stats["seconds"] = MappingProxyType(stored["seconds"])
+    check = stored.get("check", {})  # results of earlier versions have none
+    stats["check"] = MappingProxyType(
         {name: tuple(v) if isinstance(v, list) else v for name, v in check.items()}
     )
-    found["iterations"] = tuple(map(tuple, words["iterations"]))
-    found["history"] = tuple(map(Round.of, words["history"]))
-    return found
+    stats["iterations"] = tuple(map(tuple, stored["iterations"]))
+    stats["history"] = tuple(map(Round.of, stored["history"]))
+    return stats

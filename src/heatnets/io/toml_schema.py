@@ -1,4 +1,7 @@
-"""What a TOML file of a problem may say: formulas, numbers, regions, processes; and everything that is wrong with it, said at once."""
+"""TOML schema of problem files: readers for formulas, numbers, regions and processes.
+
+All errors of a file are collected and raised in one exception.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from heatnets.pde.function import Function
 from heatnets.pde.processes import GeometricBrownian, OrnsteinUhlenbeck, Process
 from heatnets.pde.regions import Box, Normal, Point, Region
 
-_MOST = 20  # errors that are told
+_MAX_ERRORS = 20  # errors that are reported
 _PROCESSES: dict[str, type[Process]] = {
     "geometric_brownian": GeometricBrownian,
     "ornstein_uhlenbeck": OrnsteinUhlenbeck,
@@ -24,172 +27,179 @@ _PROCESSES: dict[str, type[Process]] = {
 
 
 class ErrorCollector:
-    """Everything that is wrong with a file, each with its line, to be said at once."""
+    """The errors of one file with their lines, to be raised together."""
 
     def __init__(self, name: str, text: str) -> None:
-        self.name, self.found, self.lines = name, list[tuple[int, str]](), dict[str, int]()
+        self.name, self.messages, self.lines = name, list[tuple[int, str]](), dict[str, int]()
+        # The line of the first occurrence of each key, as `key =`, `[key]` or `key.`.
         for number, line in enumerate(text.splitlines(), 1):
             if match := re.match(r"\s*\[*\s*(?:[\w-]+\.)*\"?([\w-]+)\"?\s*[=\].]", line):
                 self.lines.setdefault(match[1], number)
 
-    def add(self, key: str, words: str) -> None:
+    def add(self, key: str, message: str) -> None:
+        """Add an error about a key of the file."""
         line = self.lines.get(key.rsplit(".", 1)[-1])
-        if len(self.found) < _MOST:
-            self.found.append(
-                (line or 10**9, f"{f'line {line}' if line else 'whole file'}: {words}")
-            )
+        if len(self.messages) < _MAX_ERRORS:
+            place = f"line {line}" if line else "whole file"
+            self.messages.append((line or 10**9, f"{place}: {message}"))
 
-    def about(self, key: str, make: Callable[[], Any]) -> Any:
-        """What `make` returns; None, and a complaint, where it refuses."""
+    def attempt(self, key: str, make: Callable[[], Any]) -> Any:
+        """Return `make()`; if it raises an error about its input, add the error and return None."""
         try:
             return make()
-        except NotFiniteError as error:  # of the numbers, not of the file
+        except NotFiniteError as error:  # an error of the functions, not of the file
             raise NotFiniteError(f"{self.name}: {error}") from error
         except InputError as error:
-            words = str(error)
+            message = str(error)
             named = next(
-                (name for name in re.findall(r"`(\w+)`", words) if name in self.lines), None
+                (name for name in re.findall(r"`(\w+)`", message) if name in self.lines), None
             )
-            self.add(named or key, words if named or f"`{key}`" in words else f"`{key}`: {words}")
+            has_name = named or f"`{key}`" in message
+            self.add(named or key, message if has_name else f"`{key}`: {message}")
             return None
         except (ArithmeticError, ValueError, TypeError, MemoryError) as error:
-            self.add(
-                key,
-                f"`{key}`: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
-            )
+            message = str(error).splitlines()[0] if str(error) else type(error).__name__
+            self.add(key, f"`{key}`: {message}")
             return None
 
-    def known(self, key: str, table: Mapping[str, Any], names: Any) -> None:
+    def check_keys(self, key: str, table: Mapping[str, Any], names: Any) -> None:
+        """Add an error for each entry of the table `key` that is not in `names`."""
         for name in table:
-            if name not in names and len(self.found) < _MOST:
+            if name not in names and len(self.messages) < _MAX_ERRORS:
+                where = f" in [{key}]" if key else ""
                 self.add(
-                    str(name),
-                    f"unknown key `{str(name)[:60]}`{f' in [{key}]' if key else ''}; {suggest(str(name), names)}",
+                    str(name), f"unknown key `{str(name)[:60]}`{where}; {suggest(str(name), names)}"
                 )
 
-    def stop(self) -> None:
-        if self.found:
-            count = len(self.found)
-            lines = "\n".join(f"  {words}".replace("\n", "\n  ") for _, words in sorted(self.found))
-            many = (
-                "one error"
-                if count == 1
-                else f"{count} errors{' or more' if count == _MOST else ''}"
+    def raise_errors(self) -> None:
+        """Raise `InputError` with all messages in the order of lines, if there are any."""
+        if self.messages:
+            count = len(self.messages)
+            lines = "\n".join(
+                f"  {message}".replace("\n", "\n  ") for _, message in sorted(self.messages)
             )
-            raise InputError(f"{self.name}: {many}, nothing was run\n{lines}")
+            or_more = " or more" if count == _MAX_ERRORS else ""
+            number = "one error" if count == 1 else f"{count} errors{or_more}"
+            raise InputError(f"{self.name}: {number}, nothing was run\n{lines}")
 
 
 class Reader:
-    """Formulas and numbers of one file, in the names that are known there: d, T, i = (1, ..., d), and its parameters."""
+    """Converts the formulas and numbers of one file.
 
-    def __init__(self, dim: int, horizon: float, wrong: ErrorCollector) -> None:
-        self.dim, self.wrong = dim, wrong
+    Formulas may use d, T, i = (1, ..., d), and the parameters of the file.
+    """
+
+    def __init__(self, dim: int, horizon: float, errors: ErrorCollector) -> None:
+        self.dim, self.errors = dim, errors
         self.names: dict[str, Any] = {"d": float(dim), "T": horizon, "i": np.arange(1.0, dim + 1)}
 
-    def parameter(self, name: str, value: Any) -> None:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*", name) or name in (
-            "t",
-            "x",
-            "u",
-            "du",
-            *self.names,
-        ):
-            self.wrong.add(
+    def add_parameter(self, name: str, value: Any) -> None:
+        """Add a parameter to the names that formulas may use."""
+        reserved = ("t", "x", "u", "du", *self.names)
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*", name) or name in reserved:
+            self.errors.add(
                 name,
-                f"`{name[:40]}` cannot name a parameter: letters and digits, and not t, x, u, du, d, T or i.",
+                f"`{name[:40]}` cannot name a parameter: letters and digits, and not t, x, u, du, "
+                "d, T or i.",
             )
             return
-        found = self.wrong.about(name, lambda: self.constant(value))
-        self.names[name] = 0.0 if found is None else found
+        number = self.errors.attempt(name, lambda: self.constant(value))
+        self.names[name] = 0.0 if number is None else number
 
     def constant(self, value: Any) -> Any:
-        """A number, an array of numbers, or what a formula without t and x gives."""
+        """A float or an array from a number, a list of numbers, or a formula without t and x."""
         if isinstance(value, str):
-            found = np.asarray(Formula(value, (), self.names)())
+            array = np.asarray(Formula(value, (), self.names)())
         elif isinstance(value, bool) or not isinstance(value, int | float | list):
             raise InputError(
-                f"a number, a list of numbers or a formula in quotes is wanted; got {short_repr(value)}."
+                "a number, a list of numbers or a formula in quotes is wanted; "
+                f"got {short_repr(value)}."
             )
         else:
             try:
-                found = np.asarray(value, np.float64)
+                array = np.asarray(value, np.float64)
             except (TypeError, ValueError, OverflowError):
                 raise InputError(
                     f"a list must hold numbers, rows of one length; got {short_repr(value)}."
                 ) from None
-        if not np.all(np.isfinite(found)):
+        if not np.all(np.isfinite(array)):
             raise InputError("every number must be finite.")
-        return float(found) if found.ndim == 0 else found
+        return float(array) if array.ndim == 0 else array
 
     def function(self, key: str, value: Any, arguments: tuple[str, ...]) -> Function | None:
-        """A formula as a function; a source is one of as many of t, x, u, du as it names."""
+        """A formula as a function of `arguments`.
+
+        A source has as many of the arguments t, x, u, du as its formula uses, but at least t, x.
+        """
 
         def make() -> Function:
-            formula = Formula(
-                str(value)
-                if isinstance(value, int | float) and not isinstance(value, bool)
-                else value,
-                arguments,
-                self.names,
-            )
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            formula = Formula(str(value) if is_number else value, arguments, self.names)
             used = arguments
             if len(arguments) > 2:
                 used = arguments[: 4 if "du" in formula.names else 3 if "u" in formula.names else 2]
                 formula = Formula(formula.text, used, self.names)
             return Function(formula, arguments=" ".join(used))
 
-        return self.wrong.about(key, make)
+        return self.errors.attempt(key, make)
 
     def coefficient(self, key: str, value: Any) -> Any:
+        """A coefficient: a function of (t, x) if its formula uses t or x, else a constant."""
+
         def make() -> Any:
             if not isinstance(value, str):
                 return self.constant(value)
             formula = Formula(value, ("t", "x"), self.names)
-            return (
-                Function(formula, arguments="t x")
-                if formula.names & {"t", "x"}
-                else self.constant(value)
-            )
+            if formula.names & {"t", "x"}:
+                return Function(formula, arguments="t x")
+            return self.constant(value)
 
-        found = self.wrong.about(key, make)
-        if key == "diffusion" and found is not None and not callable(found):
-            self.wrong.about(key, lambda: diffusion(found, self.dim))
-        return found
+        coefficient = self.errors.attempt(key, make)
+        if key == "diffusion" and coefficient is not None and not callable(coefficient):
+            self.errors.attempt(key, lambda: diffusion(coefficient, self.dim))
+        return coefficient
 
     def region(self, value: Any) -> Region | None:
+        """A box, a point or a normal distribution from a table with one entry."""
+
         def make() -> Region:
             kinds = ("box", "point", "normal")
             if not isinstance(value, dict) or len(value) != 1 or next(iter(value)) not in kinds:
                 raise InputError(
-                    f"write region = {{ box = [-1, 1] }}, {{ point = 0 }} or {{ normal = {{ mean = 0, std = 1 }} }}; got {short_repr(value)}."
+                    "write region = { box = [-1, 1] }, { point = 0 } or "
+                    f"{{ normal = {{ mean = 0, std = 1 }} }}; got {short_repr(value)}."
                 )
-            ((kind, given),) = value.items()
+            ((kind, content),) = value.items()
             if kind == "point":
-                return Point(self.place(given))
+                return Point(self.point(content))
             if kind == "normal":
-                if not isinstance(given, dict) or set(given) - {"mean", "std"}:
+                if not isinstance(content, dict) or set(content) - {"mean", "std"}:
                     raise InputError(
-                        f"write normal = {{ mean = 0, std = 1 }}; got {short_repr(given)}."
+                        f"write normal = {{ mean = 0, std = 1 }}; got {short_repr(content)}."
                     )
-                return Normal(**{k: self.constant(v) for k, v in given.items()})
-            if not isinstance(given, list) or len(given) != 2:
+                return Normal(**{k: self.constant(v) for k, v in content.items()})
+            if not isinstance(content, list) or len(content) != 2:
                 raise InputError(
-                    f"write box = [low, high], each one number, a list of {self.dim} or a formula; got {short_repr(given)}."
+                    f"write box = [low, high], each one number, a list of {self.dim} or a formula; "
+                    f"got {short_repr(content)}."
                 )
-            return Box(*(self.constant(bound) for bound in given))
+            return Box(*(self.constant(bound) for bound in content))
 
-        return self.wrong.about("region", make)
+        return self.errors.attempt("region", make)
 
-    def place(self, value: Any) -> np.ndarray:
-        """A point: one number for all coordinates, a list of them, or a formula."""
-        found = np.asarray(self.constant(value))
-        if found.shape not in ((), (self.dim,)):
+    def point(self, value: Any) -> np.ndarray:
+        """A point, shape (dim,), from one number for all coordinates, a list, or a formula."""
+        array = np.asarray(self.constant(value))
+        if array.shape not in ((), (self.dim,)):
             raise InputError(
-                f"a point is one number for all coordinates, or {self.dim} of them; got {found.size}."
+                f"a point is one number for all coordinates, or {self.dim} of them; "
+                f"got {array.size}."
             )
-        return np.broadcast_to(found, (self.dim,)).copy()
+        return np.broadcast_to(array, (self.dim,)).copy()
 
     def process(self, value: Any) -> Process | None:
+        """A stochastic process from a table [process.NAME] with its parameters."""
+
         def make() -> Process:
             if (
                 not isinstance(value, dict)
@@ -197,16 +207,17 @@ class Reader:
                 or not isinstance(next(iter(value.values())), dict)
             ):
                 raise InputError(
-                    f"write [process.geometric_brownian] or [process.ornstein_uhlenbeck], and its parameters below; got {short_repr(value)}."
+                    "write [process.geometric_brownian] or [process.ornstein_uhlenbeck], "
+                    f"and its parameters below; got {short_repr(value)}."
                 )
-            ((kind, given),) = value.items()
+            ((kind, parameters),) = value.items()
             if kind not in _PROCESSES:
                 raise InputError(f"unknown process {kind!r}; {suggest(kind, _PROCESSES)}")
-            taken = list(inspect.signature(_PROCESSES[kind]).parameters)
-            if unknown := [k for k in given if k not in taken]:
+            names = list(inspect.signature(_PROCESSES[kind]).parameters)
+            if unknown := [k for k in parameters if k not in names]:
                 raise InputError(
-                    f"unknown key `{unknown[0]}` of {kind}; {suggest(unknown[0], taken)}"
+                    f"unknown key `{unknown[0]}` of {kind}; {suggest(unknown[0], names)}"
                 )
-            return _PROCESSES[kind](**{k: self.constant(v) for k, v in given.items()})
+            return _PROCESSES[kind](**{k: self.constant(v) for k, v in parameters.items()})
 
-        return self.wrong.about("process", make)
+        return self.errors.attempt("process", make)
