@@ -74,7 +74,10 @@ def rows(cells: Ledger) -> list[dict[str, Any]]:
 def table(found: list[dict[str, Any]]) -> str:
     """Markdown: coverage by problem, and overall."""
     lines = [
-        "| problem | cases | certified: under-resolved | well-resolved | inside, of certified | worst, in half-widths |",
+        (
+            "| problem | cases | certified: under-resolved | well-resolved | inside, of "
+            "certified | worst, in half-widths |"
+        ),
         "|---|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(r["problem"] for r in found):
@@ -84,18 +87,25 @@ def table(found: list[dict[str, Any]]) -> str:
     smooth = [r for r in found if r["method"] == "residual"]
     sampled = [r for r in found if r["certified"] and r["sampled"]]
     lines.append("")
-    lines.append(f"certified where well resolved and smooth: {_share([r['certified'] for r in smooth if r['solve'] == 'well'])}; "
-                 f"where under-resolved: {_share([r['certified'] for r in found if r['solve'] == 'under'])}")  # fmt: skip
-    lines.append(f"inside where the half-width is ten times rounding: {_share([r['inside'] for r in sampled])} of {len(sampled)}; "
+    lines.append("certified where well resolved and smooth: "
+        f"{_share([r['certified'] for r in smooth if r['solve'] == 'well'])}; "
+                 "where under-resolved: "
+                     f"{_share([r['certified'] for r in found if r['solve'] == 'under'])}")  # fmt: skip
+    lines.append("inside where the half-width is ten times rounding: "
+        f"{_share([r['inside'] for r in sampled])} of {len(sampled)}; "
                  f"inside of all, certified or not: {_share([r['inside'] for r in found])}; "
-                 f"certified and off by more than five half-widths: {sum(r['certified'] and r['ratio'] > 5 for r in found)}")  # fmt: skip
+                 "certified and off by more than five half-widths: "
+                     f"{sum(r['certified'] and r['ratio'] > 5 for r in found)}")  # fmt: skip
     return "\n".join(lines)
 
 
 def _line(here: list[dict[str, Any]]) -> str:
     shares = [_share([r["certified"] for r in here if r["solve"] == how]) for how in SOLVES]
     sure = [r for r in here if r["certified"]]
-    return f"{shares[0]} | {shares[1]} | {_share([r['inside'] for r in sure])} | {max((r['ratio'] for r in sure), default=0):.1f} |"
+    return (
+        f"{shares[0]} | {shares[1]} | {_share([r['inside'] for r in sure])} | "
+        f"{max((r['ratio'] for r in sure), default=0):.1f} |"
+    )
 
 
 def _share(hits: list[bool]) -> str:
@@ -152,7 +162,10 @@ def main() -> None:
                 found["halfwidth"]
             )
             print(
-                f"{cell[0]:45} {found['method']:22} certified {sum(found['certified'])}, inside {sum(inside)} of {len(inside)}, {found['seconds']:.1f} s",
+                (
+                    f"{cell[0]:45} {found['method']:22} certified {sum(found['certified'])}, "
+                    f"inside {sum(inside)} of {len(inside)}, {found['seconds']:.1f} s"
+                ),
                 flush=True,
             )
 

@@ -16,7 +16,8 @@ import heatnets as hn
 def main() -> None:
     warnings.simplefilter("ignore", hn.HeatnetsWarning)
     print(
-        "| d | features | steps | variance / plain | seconds per sample / plain | product: below one it pays |\n|---|---|---|---|---|---|"
+        "| d | features | steps | variance / plain | seconds per sample / plain | "
+        "product: below one it pays |\n|---|---|---|---|---|---|"
     )
     for dim in (1, 10):
         problem = hn.problems.get("kinked-ridge", dim=dim)
@@ -48,7 +49,10 @@ def main() -> None:
                 seconds / plain_seconds,
             )
             print(
-                f"| {dim} | {sum(u.stats['features'])} | {steps} | {ratio:.3f} | {cost:.0f} | {ratio * cost:.0f} |",
+                (
+                    f"| {dim} | {sum(u.stats['features'])} | {steps} | {ratio:.3f} | "
+                    f"{cost:.0f} | {ratio * cost:.0f} |"
+                ),
                 flush=True,
             )
 

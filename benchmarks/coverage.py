@@ -33,8 +33,10 @@ def line(name: str, dim: int, samples: int, rate: float, **options: float) -> No
     rms = np.sqrt(np.mean((estimate.value - truth) ** 2)) / abs(truth)
     bias = (np.mean(estimate.value) - truth) / abs(truth)
     print(
-        f"{name:12} d = {dim:<5} n = {samples:<7} coverage {100 * held:5.1f} %   relative error {rms:.1e}   "
-        f"mean - truth {bias:+.1e} ± {1.96 * rms / np.sqrt(RUNS):.1e}   stated truncation {np.mean(estimate.truncation_bias) / abs(truth):.1e}"
+        f"{name:12} d = {dim:<5} n = {samples:<7} coverage {100 * held:5.1f} %   relative "
+        f"error {rms:.1e}   "
+        f"mean - truth {bias:+.1e} ± {1.96 * rms / np.sqrt(RUNS):.1e}   stated truncation "
+        f"{np.mean(estimate.truncation_bias) / abs(truth):.1e}"
         f"   {seconds:.1f} s, {seconds / (RUNS * samples * (2 * dim + 1) / rate):.1f} x floor",
         flush=True,
     )
@@ -45,7 +47,8 @@ def main() -> None:
     with jax.enable_x64(True):
         rate = normal_rate()
     print(
-        f"{RUNS} runs each; 95 % ± 1.4 % is two standard deviations of the count itself; floor: 2d + 1 draws at {rate / 1e6:.0f} M/s"
+        f"{RUNS} runs each; 95 % ± 1.4 % is two standard deviations of the count itself; "
+        f"floor: 2d + 1 draws at {rate / 1e6:.0f} M/s"
     )
     for dim, samples in ((1, 1024), (3, 1024), (10, 512), (1000, 64)):
         line("importance", dim, samples, rate)

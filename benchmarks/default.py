@@ -105,7 +105,8 @@ def run(
         else:
             kept.write_text(json.dumps(found))
             mc = f", Monte Carlo {found['monte_carlo']:.1e}" if "monte_carlo" in found else ""
-            print(f"{name:20} d={dim:<6} {'given' if closed_form else 'automatic':10} seed {seed} error {found['error']:.1e} "
+            print(f"{name:20} d={dim:<6} {'given' if closed_form else 'automatic':10} seed {seed} "
+                f"error {found['error']:.1e} "
                   f"estimated {found['estimated']:.1e} {found['seconds']:.1f} s{mc}", flush=True)  # fmt: skip
         results.append(found)
 
@@ -137,7 +138,10 @@ def run(
 def table(results: list[dict[str, Any]]) -> str:
     """Markdown: one row per problem and dimension."""
     lines = [
-        "| problem | d | error | estimated | seconds | features | Monte Carlo | no source features | error, Laplacian not given | seconds |",
+        (
+            "| problem | d | error | estimated | seconds | features | Monte Carlo | no source "
+            "features | error, Laplacian not given | seconds |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     by = {(r["problem"], r["dim"], r["closed_form"]): r for r in results}
@@ -163,7 +167,8 @@ def table(results: list[dict[str, Any]]) -> str:
     wins = sum(r["error"] <= r["monte_carlo"] for r in good if "monte_carlo" in r)
     lines.append("")
     lines.append(
-        f"{small} of {len(results)} cells <= 1e-3 ({100 * small / len(results):.0f} %); {wins} of {len(results)} at or below Monte Carlo."
+        f"{small} of {len(results)} cells <= 1e-3 ({100 * small / len(results):.0f} %); "
+        f"{wins} of {len(results)} at or below Monte Carlo."
     )
     return "\n".join(lines)
 
@@ -214,7 +219,8 @@ def main() -> None:
             errors = sorted(r.get("error", np.inf) for r in results[3:] if r["problem"] == name)
             middle = float(np.median(errors))
             print(
-                f"{name} d=100, ten seeds: median {middle:.1e}, worst {errors[-1]:.1e}, ratio {errors[-1] / middle:.1f}"
+                f"{name} d=100, ten seeds: median {middle:.1e}, worst {errors[-1]:.1e}, "
+                f"ratio {errors[-1] / middle:.1f}"
             )
         return
     import heatnets as hn

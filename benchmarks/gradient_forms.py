@@ -32,7 +32,8 @@ def weighted(
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     print(
-        "problem, d, variance of the weighted form over that of the differentiated one, seconds of either"
+        "problem, d, variance of the weighted form over that of the differentiated one, "
+        "seconds of either"
     )
     options = {
         "directions": "orthogonal",
@@ -60,7 +61,10 @@ def main() -> None:
                 seconds.append(spent)
                 variances.append(drawn.var(axis=0).sum())
             print(
-                f"{name:20} {dim:4} {variances[1] / variances[0]:10.1f} {seconds[0]:8.2f} {seconds[1]:8.2f}",
+                (
+                    f"{name:20} {dim:4} {variances[1] / variances[0]:10.1f} {seconds[0]:8.2f} "
+                    f"{seconds[1]:8.2f}"
+                ),
                 flush=True,
             )
 

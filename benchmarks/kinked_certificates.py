@@ -70,7 +70,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     args = parser.parse_args()
     print(
-        "initial condition, d: certified, inside, worst in half-widths; root mean square errors of the network and of certified values, median half-width"
+        "initial condition, d: certified, inside, worst in half-widths; root mean square "
+        "errors of the network and of certified values, median half-width"
     )
     for name in DATA:
         for dim in (10, 100):
@@ -78,8 +79,12 @@ def main() -> None:
             off = np.abs(sure.value - exact)
             good = sure.certified
             print(
-                f"{name:26} {dim:4}: {good.sum()} of {len(good)}, {np.sum((off <= sure.halfwidth)[good])} of {good.sum()}, {np.max((off / np.maximum(sure.halfwidth, 1e-300))[good]):.1f}; "
-                f"{np.sqrt(np.mean((network - exact) ** 2)):.1e} {np.sqrt(np.mean(off**2)):.1e} {np.median(sure.halfwidth):.1e}   ({sure.method})",
+                f"{name:26} {dim:4}: {good.sum()} of {len(good)}, "
+                f"{np.sum((off <= sure.halfwidth)[good])} of {good.sum()}, "
+                f"{np.max((off / np.maximum(sure.halfwidth, 1e-300))[good]):.1f}; "
+                f"{np.sqrt(np.mean((network - exact) ** 2)):.1e} "
+                f"{np.sqrt(np.mean(off**2)):.1e} {np.median(sure.halfwidth):.1e}   "
+                f"({sure.method})",
                 flush=True,
             )
 

@@ -127,7 +127,11 @@ def case(label: str, seed: int) -> dict[str, Any]:
 
 def summary(cells: list[dict[str, Any]]) -> str:
     lines = [
-        "| case | seeds | error: median | worst | delta: median | worst | certified delta: worst | moved together: worst | certified | inside | worst, half-widths | seconds: worst |",
+        (
+            "| case | seeds | error: median | worst | delta: median | worst | certified "
+            "delta: worst | moved together: worst | certified | inside | worst, half-widths | "
+            "seconds: worst |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for label in dict.fromkeys(c["settings"]["case"] for c in cells):
@@ -139,8 +143,11 @@ def summary(cells: list[dict[str, Any]]) -> str:
 
         sure = [c for c in here if c["certified"]]
         lines.append(
-            f"| {label} | {len(here)} | {worst('error', np.median)} | {worst('error')} | {worst('delta', np.median)} | {worst('delta')} | {worst('certified_delta')} "
-            f"| {worst('together')} | {len(sure)} | {sum(c['inside'] for c in sure)} | {max((c['ratio'] for c in sure), default=0):.1f} | {max(c['seconds'] for c in here):.0f} |"
+            f"| {label} | {len(here)} | {worst('error', np.median)} | {worst('error')} | "
+            f"{worst('delta', np.median)} | {worst('delta')} | {worst('certified_delta')} "
+            f"| {worst('together')} | {len(sure)} | {sum(c['inside'] for c in sure)} | "
+            f"{max((c['ratio'] for c in sure), default=0):.1f} | "
+            f"{max(c['seconds'] for c in here):.0f} |"
         )
     return "\n".join(lines)
 

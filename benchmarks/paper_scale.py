@@ -36,7 +36,8 @@ def main() -> None:
     M = M0 + M1
     kinds = {"given": [True], "automatic": [False], "both": [True, False]}[arguments.laplacian]
     print(
-        f"{jax.devices()[0].device_kind}: Example 2, M = {M0} + {M1}, N = {N} + {N_ic}, ridge 1e-6, T = 0.5, {arguments.points} test points"
+        f"{jax.devices()[0].device_kind}: Example 2, M = {M0} + {M1}, N = {N} + {N_ic}, "
+        f"ridge 1e-6, T = 0.5, {arguments.points} test points"
     )
     for dim in arguments.dims:
         with jax.enable_x64(True):

@@ -29,7 +29,8 @@ CASES = [
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     print(
-        "relative L2 error: rows at random; where the residual is largest of three times as many; drawn in proportion to it"
+        "relative L2 error: rows at random; where the residual is largest of three times "
+        "as many; drawn in proportion to it"
     )
     for name, dim, M, degree in CASES:
         problem, ctx = hn.problems.get(name, dim=dim), make_context()

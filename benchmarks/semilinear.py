@@ -32,7 +32,11 @@ def case(key: str, seed: int) -> dict[str, Any]:
 
 def summary(kept: list[dict[str, Any]]) -> str:
     lines = [
-        "| case | seeds | error: median | worst | certified | holds | value's error: median | worst | half-width: median | worst, half-widths | seconds: median | certificate |",
+        (
+            "| case | seeds | error: median | worst | certified | holds | value's error: "
+            "median | worst | half-width: median | worst, half-widths | seconds: median | "
+            "certificate |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key in CELLS:
@@ -45,9 +49,13 @@ def summary(kept: list[dict[str, Any]]) -> str:
             return f"{how([c[name] for c in cells]):.1e}" if cells else ""
 
         lines.append(
-            f"| {key} | {len(here)} | {of('error', np.median, here)} | {of('error', max, here)} | {len(sure)} | {sum(c['inside'] for c in sure)} | {of('certified_error', np.median)} "
-            f"| {of('certified_error', max)} | {of('half', np.median)} | {max((c['ratio'] for c in sure), default=0):.1f} "
-            f"| {np.median([c['measured']['wall'] for c in here]):.0f} | {np.median([c['measured']['certify'] for c in here]):.0f} |"
+            f"| {key} | {len(here)} | {of('error', np.median, here)} | "
+            f"{of('error', max, here)} | {len(sure)} | {sum(c['inside'] for c in sure)} | "
+            f"{of('certified_error', np.median)} "
+            f"| {of('certified_error', max)} | {of('half', np.median)} | "
+            f"{max((c['ratio'] for c in sure), default=0):.1f} "
+            f"| {np.median([c['measured']['wall'] for c in here]):.0f} | "
+            f"{np.median([c['measured']['certify'] for c in here]):.0f} |"
         )
     return "\n".join(lines)
 

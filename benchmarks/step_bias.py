@@ -68,13 +68,17 @@ def main() -> None:
     args = parser.parse_args()
     problem = hn.problems.get(args.problem, dim=args.dim)
     print(
-        "| point | steps | bias | left | allowed | left / allowed | standard error of what is left |\n|---|---|---|---|---|---|---|"
+        "| point | steps | bias | left | allowed | left / allowed | standard error of "
+        "what is left |\n|---|---|---|---|---|---|---|"
     )
     for k, x in enumerate(hn.random_points(problem, 5, seed=9)[1]):
         for steps in (8, 16, 32):
             bias, left, allowed, noise = study(problem, x, args.pairs, steps)
             print(
-                f"| {k} | {steps} | {bias:.4f} | {left:.4f} | {allowed:.4f} | {abs(left) / allowed:.2f} | {noise:.4f} |",
+                (
+                    f"| {k} | {steps} | {bias:.4f} | {left:.4f} | {allowed:.4f} | "
+                    f"{abs(left) / allowed:.2f} | {noise:.4f} |"
+                ),
                 flush=True,
             )
 

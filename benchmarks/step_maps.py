@@ -57,7 +57,8 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore", hn.HeatnetsWarning)
     print(
-        f"{args.features} pairs of features in {args.dim} dimensions; the best of degrees 0, 1, 3 in time\n"
+        f"{args.features} pairs of features in {args.dim} dimensions; the best of degrees "
+        "0, 1, 3 in time\n"
     )
     print(f"| problem | {' | '.join(MAPS)} |\n|---|{'---|' * len(MAPS)}")
     for name in hn.problems.names("variable"):

@@ -143,7 +143,10 @@ def draw_operator(rng: Rng, dim: int, horizon: float, forced: bool) -> Operator:
             else np.full(dim, short(rng.uniform(-1, 1)))
         )
         law, told = Law(dim, D, drift=b), {**told, "drift": b * unit}
-        words += f" + b·∇u, b = [{', '.join(f'{v * unit:.3g}' for v in b[:3])}{', ...' if dim > 3 else ''}]"
+        words += (
+            " + b·∇u, b = "
+            f"[{', '.join(f'{v * unit:.3g}' for v in b[:3])}{', ...' if dim > 3 else ''}]"
+        )
         if rng.random() < 0.4:
             A = matrix(rng, dim, D, log_uniform(rng, 2, 30))
             law.A, told["diffusion"], words = (
@@ -219,7 +222,10 @@ def draw_operator(rng: Rng, dim: int, horizon: float, forced: bool) -> Operator:
             "reaction": -r,
         }
         law = Law(dim, A, drift=growth - 0.5 * sigma**2, reaction=-r)
-        words = f"geometric Brownian motion, σ {sigma.min():.2g} to {sigma.max():.2g}, growth {growth}, correlation {rho}, rate {r}"
+        words = (
+            f"geometric Brownian motion, σ {sigma.min():.2g} to {sigma.max():.2g}, growth "
+            f"{growth}, correlation {rho}, rate {r}"
+        )
     if (
         name
         in (

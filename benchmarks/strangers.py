@@ -341,7 +341,10 @@ def line_of(cell: dict[str, Any]) -> str:
     name = f"{who['number']:5} {tags['operator']} d={tags['dim']} {kinds_of(tags)}"
     if cell["outcome"] != "solved":
         return f"{name:90} {cell['outcome']}: {cell['words'][:100]}"
-    numbers = f"error {num(cell['error']):.1e}, estimated {num(cell['estimated']):.1e}, {cell['seconds']:.0f} s"
+    numbers = (
+        f"error {num(cell['error']):.1e}, estimated {num(cell['estimated']):.1e}, "
+        f"{cell['seconds']:.0f} s"
+    )
     return f"{name:90} {numbers}{', not solved' if cell['not_solved'] else ''}"
 
 
@@ -407,14 +410,20 @@ def _numbers(cell: dict[str, Any]) -> str:
 
 def _words(cell: dict[str, Any]) -> str:
     tags = cell["tags"]
-    return f"{tags['variant']}, d = {tags['dim']}, T = {tags['horizon']:g}, {tags['region']}, {kinds_of(tags)}"
+    return (
+        f"{tags['variant']}, d = {tags['dim']}, T = {tags['horizon']:g}, {tags['region']}, "
+        f"{kinds_of(tags)}"
+    )
 
 
 def _region(cell: dict[str, Any]) -> str:
     found = cell.get("region") or {}
     if "value" not in found:
         return "none"
-    return f"{num(found['value']):.1e} up to {num(found['high']):.1e} {'certified' if found['certified'] else 'not certified'}"
+    return (
+        f"{num(found['value']):.1e} up to {num(found['high']):.1e} "
+        f"{'certified' if found['certified'] else 'not certified'}"
+    )
 
 
 def buckets(cell: dict[str, Any]) -> list[str]:
@@ -444,9 +453,12 @@ def row(name: str, cells: list[dict[str, Any]]) -> str:
     ]
     seconds = [c["seconds"] for c in cells if solved(c)]
     return (
-        f"| {name} | {len(cells)} | {part([accurate(c) for c in cells])} | {part([accurate(c) and said(c) for c in cells])} "
-        f"| {part([not solved(c) or c['not_solved'] for c in cells])} | {part([not solved(c) for c in cells])} "
-        f"| {part([ratio(c) < 1 / 3 and not c['not_solved'] for c in cells])} | {np.median(seconds) if seconds else math.nan:.0f} | {part(sampled)} |"
+        f"| {name} | {len(cells)} | {part([accurate(c) for c in cells])} | "
+        f"{part([accurate(c) and said(c) for c in cells])} "
+        f"| {part([not solved(c) or c['not_solved'] for c in cells])} | "
+        f"{part([not solved(c) for c in cells])} "
+        f"| {part([ratio(c) < 1 / 3 and not c['not_solved'] for c in cells])} | "
+        f"{np.median(seconds) if seconds else math.nan:.0f} | {part(sampled)} |"
     )
 
 
@@ -501,23 +513,47 @@ def summary(cells: list[dict[str, Any]]) -> str:
         "|---|---|",
         f"| estimate below a third of the true error | {share([c in third for c in cells])} |",
         f'| of these, without the words "not solved" | {len(silent)} |',
-        f"| estimate below a third, and the true error above 1e-6 | {share([c in large for c in cells])} |",
+        (
+            "| estimate below a third, and the true error above 1e-6 | "
+            f"{share([c in large for c in cells])} |"
+        ),
         f"| estimate below a tenth of the true error | {share([c in tenth for c in cells])} |",
-        f"| true error above 1e-2 and estimate below 1e-2 | {share([said(c) and not accurate(c) for c in cells])} |",
+        (
+            "| true error above 1e-2 and estimate below 1e-2 | "
+            f"{share([said(c) and not accurate(c) for c in cells])} |"
+        ),
         f"| `tol` claimed to be met, of those asked | {share([bool(c['met']) for c in asked])} |",
         f"| claimed falsely | {share([num(c['error']) > c['tol'] for c in met])} |",
-        f"| the same, by more than the draw of the points explains | {share([num(c['error_low']) > c['tol'] for c in met])} |",
+        (
+            "| the same, by more than the draw of the points explains | "
+            f"{share([num(c['error_low']) > c['tol'] for c in met])} |"
+        ),
         f"| `error()` certified | {share([c in regions for c in good])} |",
-        f"| certified, true error outside its interval | {share([c in outside for c in regions])} |",
-        f"| above it by more than the draw of the points explains | {share([c in apart for c in regions])} |",
+        (
+            "| certified, true error outside its interval | "
+            f"{share([c in outside for c in regions])} |"
+        ),
+        (
+            "| above it by more than the draw of the points explains | "
+            f"{share([c in apart for c in regions])} |"
+        ),
         f"| points certified | {share([p['certified'] for p in points])} |",
         f"| certified intervals that hold the truth | {share([p['inside'] for p in sure])} |",
         f"| furthest off, in half-widths | {worst[0]:.1f} ({worst[1]} of seed {worst[2]}) |",
-        f"| draws replaced, their truth not good enough | {sum(c.get('replaced', 0) for c in cells)} |",
-        f"| truth's own error, worst | {max((num(c['truth_error']) for c in cells if 'truth_error' in c), default=0):.1e} |",
+        (
+            "| draws replaced, their truth not good enough | "
+            f"{sum(c.get('replaced', 0) for c in cells)} |"
+        ),
+        (
+            "| truth's own error, worst | "
+            f"{max((num(c['truth_error']) for c in cells if 'truth_error' in c), default=0):.1e} "
+            "|"
+        ),
         "",
-        "| class | cases | within 1e-2 in truth | and said so | said not solved, or declined | declined or failed "
-        "| estimate below a third, without those words | seconds: median | plain Monte Carlo within 1e-2 |",
+        "| class | cases | within 1e-2 in truth | and said so | said not solved, or declined "
+        "| declined or failed "
+        "| estimate below a third, without those words | seconds: median | plain Monte Carlo "
+        "within 1e-2 |",
         "|---|---|---|---|---|---|---|---|---|",
         row("all", cells),
     ]

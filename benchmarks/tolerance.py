@@ -81,7 +81,10 @@ def summary(cells: list[dict[str, Any]]) -> str:
     claimed = [c for c in cells if c["met"]]
     wrong = [c for c in claimed if c["error"] > c["settings"]["tol"]]
     lines = [
-        "| tolerance | cases | claimed met | met in truth | claimed and not met | worst of these, error over tolerance | median seconds |",
+        (
+            "| tolerance | cases | claimed met | met in truth | claimed and not met | worst "
+            "of these, error over tolerance | median seconds |"
+        ),
         "|---|---|---|---|---|---|---|",
     ]
     for tol in sorted({c["settings"]["tol"] for c in cells}, reverse=True):
@@ -90,11 +93,14 @@ def summary(cells: list[dict[str, Any]]) -> str:
         worst = max((c["error"] / tol for c in false), default=0.0)
         seconds = sorted(c["seconds"] for c in here)[len(here) // 2]
         lines.append(
-            f"| {tol:g} | {len(here)} | {sum(c['met'] for c in here)} | {sum(c['error'] <= tol for c in here)} | {len(false)} | {worst:.1f} | {seconds:.0f} |"
+            f"| {tol:g} | {len(here)} | {sum(c['met'] for c in here)} | "
+            f"{sum(c['error'] <= tol for c in here)} | {len(false)} | {worst:.1f} | "
+            f"{seconds:.0f} |"
         )
     lines.append("")
     lines.append(
-        f"claimed met and not met in truth: {len(wrong)} of {len(cells)} cases ({100 * len(wrong) / max(len(cells), 1):.1f} %)"
+        f"claimed met and not met in truth: {len(wrong)} of {len(cells)} cases "
+        f"({100 * len(wrong) / max(len(cells), 1):.1f} %)"
     )
     lines += [
         f"- {c['settings']}: error {c['error']:.1e}, estimated {c['estimated']:.1e}" for c in wrong

@@ -74,7 +74,8 @@ def mixture(dim: int = 8) -> hn.Problem:
 
 if __name__ == "__main__":
     print(
-        "| problem | d | relative L2 error | estimated | seconds | features | Monte Carlo, as many samples as features |\n|---|---|---|---|---|---|---|"
+        "| problem | d | relative L2 error | estimated | seconds | features | Monte "
+        "Carlo, as many samples as features |\n|---|---|---|---|---|---|---|"
     )
     for make in (rational, crossed_waves, mixture):
         problem = make()
@@ -87,5 +88,6 @@ if __name__ == "__main__":
         direct = hn.relative_errors(
             hn.montecarlo.importance(problem, t, x, samples=sum(size)).value, exact
         ).l2
-        print(f"| {make.__name__.replace('_', ' ')} | {problem.dim} | {error:.1e} | {u.stats['estimated_error']:.1e} | {seconds:.0f} "
+        print(f"| {make.__name__.replace('_', ' ')} | {problem.dim} | {error:.1e} | "
+            f"{u.stats['estimated_error']:.1e} | {seconds:.0f} "
               f"| {size[0]} + {size[1]} | {direct:.1e} |", flush=True)  # fmt: skip
