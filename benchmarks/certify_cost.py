@@ -1,4 +1,6 @@
-"""What a certificate costs and gains: variance of one sample against plain Monte Carlo, at equal samples and at equal seconds; seconds per point.
+"""Cost and gain of certificates: seconds per point, and the variance of one sample.
+
+The variance is compared with that of plain Monte Carlo, at equal samples and at equal seconds.
 
 python benchmarks/certify_cost.py
 """

@@ -1,4 +1,6 @@
-"""Does the martingale of the current fit pay as a control variate of mild rows? Variance and seconds per sample, beside plain pairs.
+"""Is the martingale of the current fit useful as a control variate of mild rows?
+
+Variance and seconds per sample, relative to plain antithetic pairs.
 
 python benchmarks/control_variate.py
 """

@@ -1,4 +1,6 @@
-"""How often the 95 % intervals of the direct estimators hold the truth, over 1000 runs, and where the transformed one ends.
+"""Coverage of the 95 % intervals of the direct estimators over 1000 runs.
+
+Also the dimensions beyond which the transformed estimator is of no use.
 
 python benchmarks/coverage.py
 """

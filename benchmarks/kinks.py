@@ -1,4 +1,4 @@
-"""What equation rows make of data that are not smooth: small misfits where trained, wrong answers.
+"""Equation rows with data that are not smooth: small training residuals, but wrong solutions.
 
 python benchmarks/kinks.py
 """

@@ -1,4 +1,6 @@
-"""Peak resident memory of one solve on the CPU, d = 1000, 512 features, 2048 rows; the (N, M, d) array would take 7.8 GiB.
+"""Peak resident memory of one solve on the CPU: d = 1000, 512 features, 2048 rows.
+
+The (N, M, d) array would take 7.8 GiB.
 
 python benchmarks/memory.py
 """

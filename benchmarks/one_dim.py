@@ -1,4 +1,6 @@
-"""The paper's 1-D example over 20 seeds, and the same source with u0 = 0, where source features must do the work.
+"""The paper's 1-D example over 20 seeds, and the same source with u0 = 0.
+
+With u0 = 0 only source features contribute.
 
 python benchmarks/one_dim.py
 """

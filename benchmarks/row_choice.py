@@ -1,4 +1,7 @@
-"""Do rows where the residual is large help? Half of the rows at random, the other half at random or where a fit with half the features misses most.
+"""Is it useful to place rows where the residual is large?
+
+Half of the rows are random; the other half is random too, or placed where a fit with half the
+features has the largest residuals.
 
 python benchmarks/row_choice.py
 """

@@ -1,8 +1,11 @@
-"""Semilinear problems with default settings, every case of `heatnets reproduce semilinear` with several seeds.
+"""Cases of `heatnets reproduce semilinear` with default options, for several seeds.
 
-python benchmarks/semilinear.py                      all cases up to d = 1000, kept in benchmark-semilinear/ as they end: run again to go on
+python benchmarks/semilinear.py                      all cases up to d = 1000
 python benchmarks/semilinear.py --seeds 3 --cases allen-cahn
-python benchmarks/semilinear.py --case "allen-cahn d=10000 T=0.3" 0       one of the cases that want an accelerator, printed
+python benchmarks/semilinear.py --case "allen-cahn d=10000 T=0.3" 0      print one case; this one
+                                                                         needs an accelerator
+
+Finished cases are stored in benchmark-semilinear/; a second run computes only the missing ones.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Does `tol` keep its word? Every named problem, four dimensions, four tolerances, 20 seconds each: claimed met, and met in truth.
+"""Is `tol` met when the solver reports so?
 
-python benchmarks/tolerance.py                     all cases, kept in benchmark-tolerance/ as they end: run again to go on
+python benchmarks/tolerance.py                     all cases
 python benchmarks/tolerance.py --workers 8         eight processes of two cores each
+
+Every named problem, four dimensions, four tolerances, 20 seconds each. Finished cases are stored in
+benchmark-tolerance/; a second run computes only the missing ones.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-6)
 
 
 def case(name: str, dim: int, tol: float) -> dict[str, Any]:
-    """One solve to a tolerance, measured."""
+    """Solve one problem to a tolerance, and measure the true error."""
     problem = hn.problems.get(name, dim=dim)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
@@ -31,8 +34,13 @@ def case(name: str, dim: int, tol: float) -> dict[str, Any]:
         u = hn.solve(problem, tol=tol, seconds=20.0)
         seconds = time.perf_counter() - start
         error = hn.measure(u, 2000).l2
-    return {"met": u.stats["tolerance_met"], "error": error, "estimated": u.stats["estimated_error"], "seconds": seconds,
-            "features": list(u.stats["features"])}  # fmt: skip
+    return {
+        "met": u.stats["tolerance_met"],
+        "error": error,
+        "estimated": u.stats["estimated_error"],
+        "seconds": seconds,
+        "features": list(u.stats["features"]),
+    }
 
 
 def main() -> None:
