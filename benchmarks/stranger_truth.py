@@ -114,7 +114,7 @@ class Law:
     def principal(
         self, y: np.ndarray, a: np.ndarray, b: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances along the principal axes, along which a path is independent."""
+        """Means and variances of the (independent) components along the principal axes."""
         vectors, values = self.axes
         m = self.mean(y, a, b)
         if vectors is None:
