@@ -1,9 +1,11 @@
-"""How often certified intervals hold the truth: every named problem, under-resolved and well-resolved solves, 95 % intervals.
+"""Coverage of certified 95 % intervals: all named problems, under- and well-resolved solves.
 
-    python benchmarks/certificates.py                    all cases, kept in benchmark-certificates/ as they end: run again to go on
+    python benchmarks/certificates.py                    all cases
     python benchmarks/certificates.py --reduced          a tenth of them
 
-A case is a point of one solve. Points are random in (0, T] x region. Under-resolved solves have 16 + 16 pairs, well-resolved ones grow for ten seconds.
+Finished cases are stored in benchmark-certificates/; a second run computes only the missing ones.
+A case is a point of one solve. Points are random in (0, T] x region. Under-resolved solves have
+16 + 16 pairs, well-resolved ones are adaptive with ten seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from processes import spread
 import heatnets as hn
 from heatnets._core.atomic_files import Ledger, ledger
 
-# Every named problem; the product of sines in high dimension is below any scale, and its Monte Carlo values mean nothing.
+# Every named problem. The product of sines in high dimension is left out: it is so small that its
+# Monte Carlo values mean nothing.
 DIMS = {name: (2, 10, 100) for name in hn.problems.names("heat")} | {
     "forced-sine": (1,),
     "product-of-sines": (2, 10),
@@ -38,7 +41,7 @@ SOLVES: dict[str, dict[str, Any]] = {"under": UNDER, "well": {"seconds": 10.0}}
 
 
 def case(name: str, dim: int, how: str, seed: int, points: int) -> dict[str, Any]:
-    """One solve, and its certificates at points."""
+    """Solve one problem, and certify it at random points."""
     known = hn.problems.parameters_of(name)
     problem = hn.problems.get(name, **({"dim": dim} if "dim" in known else {}))
     options = dict(SOLVES[how])
@@ -52,29 +55,46 @@ def case(name: str, dim: int, how: str, seed: int, points: int) -> dict[str, Any
         start = time.perf_counter()
         sure = u.certify(t, x, samples=4096, seed=seed)
     return {
-        "exact": exact.tolist(), "network": u(t, x).tolist(), "value": sure.value.tolist(), "halfwidth": sure.halfwidth.tolist(),
-        "certified": sure.certified.tolist(), "reasons": [list(r) for r in sure.reasons], "method": sure.method,
-        "rounding": (2.3e-16 * np.abs(exact)).tolist(), "seconds": time.perf_counter() - start,
-    }  # fmt: skip
+        "exact": exact.tolist(),
+        "network": u(t, x).tolist(),
+        "value": sure.value.tolist(),
+        "halfwidth": sure.halfwidth.tolist(),
+        "certified": sure.certified.tolist(),
+        "reasons": [list(r) for r in sure.reasons],
+        "method": sure.method,
+        "rounding": (2.3e-16 * np.abs(exact)).tolist(),
+        "seconds": time.perf_counter() - start,
+    }
 
 
 def rows(cells: Ledger) -> list[dict[str, Any]]:
-    """One row per point."""
+    """One row for each certified point."""
     found = []
     for cell in cells.cells.values():
         for i, exact in enumerate(cell["exact"]):
             if abs(exact) > 1e-100:
                 gap = abs(cell["value"][i] - exact)
-                found.append({**cell["settings"], "inside": gap <= cell["halfwidth"][i], "certified": cell["certified"][i], "method": cell["method"],
-                              "ratio": gap / cell["halfwidth"][i] if cell["halfwidth"][i] else 0.0, "sampled": cell["halfwidth"][i] > 10 * 1e-15 * max(abs(exact), 1e-3),
-                              "gain": abs(cell["network"][i] - exact) / max(gap, 1e-300)})  # fmt: skip
+                found.append(
+                    {
+                        **cell["settings"],
+                        "inside": gap <= cell["halfwidth"][i],
+                        "certified": cell["certified"][i],
+                        "method": cell["method"],
+                        "ratio": gap / cell["halfwidth"][i] if cell["halfwidth"][i] else 0.0,
+                        "sampled": cell["halfwidth"][i] > 10 * 1e-15 * max(abs(exact), 1e-3),
+                        "gain": abs(cell["network"][i] - exact) / max(gap, 1e-300),
+                    }
+                )
     return found
 
 
 def table(found: list[dict[str, Any]]) -> str:
-    """Markdown: coverage by problem, and overall."""
+    """The coverage by problem, and overall, as a Markdown table."""
     lines = [
-        "| problem | cases | certified: under-resolved | well-resolved | inside, of certified | worst, in half-widths |",
+        (
+            "| problem | cases | certified: under-resolved | well-resolved | inside, of "
+            "certified | worst, in half-widths |"
+        ),
         "|---|---|---|---|---|---|",
     ]
     for name in dict.fromkeys(r["problem"] for r in found):
@@ -84,18 +104,29 @@ def table(found: list[dict[str, Any]]) -> str:
     smooth = [r for r in found if r["method"] == "residual"]
     sampled = [r for r in found if r["certified"] and r["sampled"]]
     lines.append("")
-    lines.append(f"certified where well resolved and smooth: {_share([r['certified'] for r in smooth if r['solve'] == 'well'])}; "
-                 f"where under-resolved: {_share([r['certified'] for r in found if r['solve'] == 'under'])}")  # fmt: skip
-    lines.append(f"inside where the half-width is ten times rounding: {_share([r['inside'] for r in sampled])} of {len(sampled)}; "
-                 f"inside of all, certified or not: {_share([r['inside'] for r in found])}; "
-                 f"certified and off by more than five half-widths: {sum(r['certified'] and r['ratio'] > 5 for r in found)}")  # fmt: skip
+    lines.append(
+        "certified where well resolved and smooth: "
+        f"{_share([r['certified'] for r in smooth if r['solve'] == 'well'])}; "
+        "where under-resolved: "
+        f"{_share([r['certified'] for r in found if r['solve'] == 'under'])}"
+    )
+    lines.append(
+        "inside where the half-width is ten times rounding: "
+        f"{_share([r['inside'] for r in sampled])} of {len(sampled)}; "
+        f"inside of all, certified or not: {_share([r['inside'] for r in found])}; "
+        "certified and off by more than five half-widths: "
+        f"{sum(r['certified'] and r['ratio'] > 5 for r in found)}"
+    )
     return "\n".join(lines)
 
 
 def _line(here: list[dict[str, Any]]) -> str:
     shares = [_share([r["certified"] for r in here if r["solve"] == how]) for how in SOLVES]
     sure = [r for r in here if r["certified"]]
-    return f"{shares[0]} | {shares[1]} | {_share([r['inside'] for r in sure])} | {max((r['ratio'] for r in sure), default=0):.1f} |"
+    return (
+        f"{shares[0]} | {shares[1]} | {_share([r['inside'] for r in sure])} | "
+        f"{max((r['ratio'] for r in sure), default=0):.1f} |"
+    )
 
 
 def _share(hits: list[bool]) -> str:
@@ -152,7 +183,10 @@ def main() -> None:
                 found["halfwidth"]
             )
             print(
-                f"{cell[0]:45} {found['method']:22} certified {sum(found['certified'])}, inside {sum(inside)} of {len(inside)}, {found['seconds']:.1f} s",
+                (
+                    f"{cell[0]:45} {found['method']:22} certified {sum(found['certified'])}, "
+                    f"inside {sum(inside)} of {len(inside)}, {found['seconds']:.1f} s"
+                ),
                 flush=True,
             )
 

@@ -1,4 +1,6 @@
-"""What a certificate costs and gains: variance of one sample against plain Monte Carlo, at equal samples and at equal seconds; seconds per point.
+"""Cost and gain of certificates: seconds per point, and the variance of one sample.
+
+The variance is compared with that of plain Monte Carlo, at equal samples and at equal seconds.
 
 python benchmarks/certify_cost.py
 """
@@ -27,7 +29,8 @@ def main() -> None:
     parser.add_argument("--dims", nargs="*", type=int, default=[100, 1000])
     args = parser.parse_args()
     print(
-        f"{jax.devices()[0].device_kind}: default solves, one point, {SAMPLES} samples (antithetic pairs count twice)"
+        f"{jax.devices()[0].device_kind}: default solves, one point, {SAMPLES} samples "
+        "(antithetic pairs count twice)"
     )
     for name in args.problems:
         for dim in args.dims:
@@ -60,8 +63,11 @@ def main() -> None:
             ratio = float(plain.standard_error) ** 2 * SAMPLES / variance
             exact = float(hn.exact_values(problem, t, x))
             print(
-                f"{name:14} d={dim:<6} features {u.stats['features']}: network off by {abs(float(u(t, x)) - exact):.1e}, certified value by {abs(float(sure.value) - exact):.1e} "
-                f"± {float(sure.halfwidth):.1e}; variance {ratio:.1e} times below Monte Carlo's at equal samples, {ratio * direct / seconds:.1e} at equal seconds; "
+                f"{name:14} d={dim:<6} features {u.stats['features']}: network off by "
+                f"{abs(float(u(t, x)) - exact):.1e}, certified value by "
+                f"{abs(float(sure.value) - exact):.1e} "
+                f"± {float(sure.halfwidth):.1e}; variance {ratio:.1e} times below Monte "
+                f"Carlo's at equal samples, {ratio * direct / seconds:.1e} at equal seconds; "
                 f"certify took {spent[0]:.1f} s, without compilation {spent[1]:.1f} s",
                 flush=True,
             )

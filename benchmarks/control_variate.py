@@ -1,4 +1,6 @@
-"""Does the martingale of the current fit pay as a control variate of mild rows? Variance and seconds per sample, beside plain pairs.
+"""Is the martingale of the current fit useful as a control variate of mild rows?
+
+Variance and seconds per sample, relative to plain antithetic pairs.
 
 python benchmarks/control_variate.py
 """
@@ -16,7 +18,8 @@ import heatnets as hn
 def main() -> None:
     warnings.simplefilter("ignore", hn.HeatnetsWarning)
     print(
-        "| d | features | steps | variance / plain | seconds per sample / plain | product: below one it pays |\n|---|---|---|---|---|---|"
+        "| d | features | steps | variance / plain | seconds per sample / plain | "
+        "product: below one it pays |\n|---|---|---|---|---|---|"
     )
     for dim in (1, 10):
         problem = hn.problems.get("kinked-ridge", dim=dim)
@@ -48,7 +51,10 @@ def main() -> None:
                 seconds / plain_seconds,
             )
             print(
-                f"| {dim} | {sum(u.stats['features'])} | {steps} | {ratio:.3f} | {cost:.0f} | {ratio * cost:.0f} |",
+                (
+                    f"| {dim} | {sum(u.stats['features'])} | {steps} | {ratio:.3f} | "
+                    f"{cost:.0f} | {ratio * cost:.0f} |"
+                ),
                 flush=True,
             )
 

@@ -1,4 +1,6 @@
-"""How often the 95 % intervals of the direct estimators hold the truth, over 1000 runs, and where the transformed one ends.
+"""Coverage of the 95 % intervals of the direct estimators over 1000 runs.
+
+Also the dimensions beyond which the transformed estimator is of no use.
 
 python benchmarks/coverage.py
 """
@@ -33,8 +35,10 @@ def line(name: str, dim: int, samples: int, rate: float, **options: float) -> No
     rms = np.sqrt(np.mean((estimate.value - truth) ** 2)) / abs(truth)
     bias = (np.mean(estimate.value) - truth) / abs(truth)
     print(
-        f"{name:12} d = {dim:<5} n = {samples:<7} coverage {100 * held:5.1f} %   relative error {rms:.1e}   "
-        f"mean - truth {bias:+.1e} ± {1.96 * rms / np.sqrt(RUNS):.1e}   stated truncation {np.mean(estimate.truncation_bias) / abs(truth):.1e}"
+        f"{name:12} d = {dim:<5} n = {samples:<7} coverage {100 * held:5.1f} %   relative "
+        f"error {rms:.1e}   "
+        f"mean - truth {bias:+.1e} ± {1.96 * rms / np.sqrt(RUNS):.1e}   stated truncation "
+        f"{np.mean(estimate.truncation_bias) / abs(truth):.1e}"
         f"   {seconds:.1f} s, {seconds / (RUNS * samples * (2 * dim + 1) / rate):.1f} x floor",
         flush=True,
     )
@@ -45,7 +49,8 @@ def main() -> None:
     with jax.enable_x64(True):
         rate = normal_rate()
     print(
-        f"{RUNS} runs each; 95 % ± 1.4 % is two standard deviations of the count itself; floor: 2d + 1 draws at {rate / 1e6:.0f} M/s"
+        f"{RUNS} runs each; 95 % ± 1.4 % is two standard deviations of the count itself; "
+        f"floor: 2d + 1 draws at {rate / 1e6:.0f} M/s"
     )
     for dim, samples in ((1, 1024), (3, 1024), (10, 512), (1000, 64)):
         line("importance", dim, samples, rate)

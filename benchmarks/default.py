@@ -1,11 +1,14 @@
-"""The plain call `hn.solve(problem)` on every named problem: error, estimated error, seconds, and plain Monte Carlo in the same seconds.
+"""The call `hn.solve(problem)` on every named problem: errors, seconds, and Monte Carlo.
 
-    python benchmarks/default.py                      the table, one process per cell (with --workers 8: eight at a time, two cores each)
-    python benchmarks/default.py --marks              the paper's three examples, ten seeds on three problems
+    python benchmarks/default.py                      the table, one process per cell
+    python benchmarks/default.py --workers 8          eight processes at a time, two cores each
+    python benchmarks/default.py --marks              the paper's three examples, and ten seeds on
+                                                      three problems
     python benchmarks/default.py --cell ridge 100     one cell, as JSON
 
-Errors are relative L2 at 512 random points of (0, T] x region. Seconds are those of the call, compilation included. Monte Carlo
-runs at the same points for a few seconds; its error is scaled to the seconds of the solve by samples^{-1/2}.
+Errors are relative L2 errors at 512 random points of (0, T] x region. Seconds are those of the
+call, compilation included. Plain Monte Carlo runs at the same points for a few seconds; its error
+is scaled to the seconds of the solve by samples^{-1/2}.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ POINTS = 512
 def cell(
     name: str, dim: int, closed_form: bool = True, seed: int = 0, monte_carlo: bool = True
 ) -> dict[str, Any]:
-    """One plain call, measured."""
+    """Call `hn.solve(problem)` once, and measure it."""
     import jax
 
     import heatnets as hn
@@ -44,11 +47,22 @@ def cell(
         u = hn.solve(problem, seed=seed)
         seconds = time.perf_counter() - start
         found: dict[str, Any] = {
-            "problem": name, "dim": dim, "closed_form": closed_form, "seed": seed, "error": hn.relative_errors(u(t, x), exact).l2,
-            "estimated": u.stats["estimated_error"], "seconds": seconds, "compile": u.stats["seconds"]["compile"], "features": u.stats["features"],
-            "rows": u.stats["rows"][0], "time_degree": u.stats["time_degree"], "enforce": u.stats["enforce"], "rounds": len(u.stats["history"]),
-            "device": str(jax.devices()[0].device_kind), "jax": jax.__version__,
-        }  # fmt: skip
+            "problem": name,
+            "dim": dim,
+            "closed_form": closed_form,
+            "seed": seed,
+            "error": hn.relative_errors(u(t, x), exact).l2,
+            "estimated": u.stats["estimated_error"],
+            "seconds": seconds,
+            "compile": u.stats["seconds"]["compile"],
+            "features": u.stats["features"],
+            "rows": u.stats["rows"][0],
+            "time_degree": u.stats["time_degree"],
+            "enforce": u.stats["enforce"],
+            "rounds": len(u.stats["history"]),
+            "device": str(jax.devices()[0].device_kind),
+            "jax": jax.__version__,
+        }
         if closed_form and problem.source is not None and monte_carlo:
             # The same size with initial features only: what the source features are worth.
             size = max(sum(u.stats["features"]), 32) if dim <= 100 else 64
@@ -89,7 +103,10 @@ def cell(
 def run(
     cells: list[tuple[str, int, bool, int]], workers: int, folder: Path, monte_carlo: bool
 ) -> list[dict[str, Any]]:
-    """All cells, each in a process of its own on two cores of its own; a cell finished at this commit is kept and not run again."""
+    """Run all cells, each in its own process on two cores.
+
+    Cells that were finished at this commit are read from files and not run again.
+    """
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -105,8 +122,12 @@ def run(
         else:
             kept.write_text(json.dumps(found))
             mc = f", Monte Carlo {found['monte_carlo']:.1e}" if "monte_carlo" in found else ""
-            print(f"{name:20} d={dim:<6} {'given' if closed_form else 'automatic':10} seed {seed} error {found['error']:.1e} "
-                  f"estimated {found['estimated']:.1e} {found['seconds']:.1f} s{mc}", flush=True)  # fmt: skip
+            print(
+                f"{name:20} d={dim:<6} {'given' if closed_form else 'automatic':10} seed {seed} "
+                f"error {found['error']:.1e} "
+                f"estimated {found['estimated']:.1e} {found['seconds']:.1f} s{mc}",
+                flush=True,
+            )
         results.append(found)
 
     open_ones = []
@@ -135,9 +156,12 @@ def run(
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Markdown: one row per problem and dimension."""
+    """A Markdown table with one row for each problem and dimension."""
     lines = [
-        "| problem | d | error | estimated | seconds | features | Monte Carlo | no source features | error, Laplacian not given | seconds |",
+        (
+            "| problem | d | error | estimated | seconds | features | Monte Carlo | no source "
+            "features | error, Laplacian not given | seconds |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     by = {(r["problem"], r["dim"], r["closed_form"]): r for r in results}
@@ -153,8 +177,13 @@ def table(results: list[dict[str, Any]]) -> str:
                 alone = (
                     f"{r['without_source_features']:.1e}" if "without_source_features" in r else ""
                 )
-                words += [f"{r['estimated']:.1e}", f"{r['seconds']:.0f}", f"{r['features'][0]} + {r['features'][1]}",
-                          f"{r['monte_carlo']:.1e}", alone]  # fmt: skip
+                words += [
+                    f"{r['estimated']:.1e}",
+                    f"{r['seconds']:.0f}",
+                    f"{r['features'][0]} + {r['features'][1]}",
+                    f"{r['monte_carlo']:.1e}",
+                    alone,
+                ]
             else:
                 words += [f"{r['seconds']:.0f}"]
         lines.append(f"| {' | '.join(words)} |")
@@ -163,7 +192,8 @@ def table(results: list[dict[str, Any]]) -> str:
     wins = sum(r["error"] <= r["monte_carlo"] for r in good if "monte_carlo" in r)
     lines.append("")
     lines.append(
-        f"{small} of {len(results)} cells <= 1e-3 ({100 * small / len(results):.0f} %); {wins} of {len(results)} at or below Monte Carlo."
+        f"{small} of {len(results)} cells <= 1e-3 ({100 * small / len(results):.0f} %); "
+        f"{wins} of {len(results)} at or below Monte Carlo."
     )
     return "\n".join(lines)
 
@@ -214,7 +244,8 @@ def main() -> None:
             errors = sorted(r.get("error", np.inf) for r in results[3:] if r["problem"] == name)
             middle = float(np.median(errors))
             print(
-                f"{name} d=100, ten seeds: median {middle:.1e}, worst {errors[-1]:.1e}, ratio {errors[-1] / middle:.1f}"
+                f"{name} d=100, ten seeds: median {middle:.1e}, worst {errors[-1]:.1e}, "
+                f"ratio {errors[-1] / middle:.1f}"
             )
         return
     import heatnets as hn

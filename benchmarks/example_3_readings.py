@@ -1,4 +1,6 @@
-"""Example 3 without its α and β, which the paper does not give: errors of the paper's set-up over both, at a size that two cores solve in a minute.
+"""Example 3 for several α and β, which the paper does not give: errors of the paper's set-up.
+
+The size is one that two cores solve in a minute.
 
     python benchmarks/example_3_readings.py [--alpha 1 0.1 0.03] [--beta 1 0.1 0.01]
 

@@ -1,4 +1,6 @@
-"""Two ways to the gradient of the error: differentiate the residual form, or weigh it. Variance of one antithetic pair, and its seconds.
+"""Two estimators of the gradient of the error: derivative of the residual form, likelihood weight.
+
+Variance of one antithetic pair, and its seconds.
 
 python benchmarks/gradient_forms.py
 """
@@ -21,7 +23,7 @@ PAIRS = 2048
 def weighted(
     problem: hn.Problem, u, t: float, x: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """t ½(R(x + σξ) - R(x - σξ)) ξ/σ / density(r): the likelihood weight in place of the derivative."""
+    """t ½(R(x + σξ) - R(x - σξ)) ξ/σ / density(r): a likelihood weight instead of a derivative."""
     r, density = time_fractions(rng, PAIRS)
     xi = rng.standard_normal((PAIRS, problem.dim))
     sigma = np.sqrt(2 * problem.diffusion * (1 - r) * t)[:, None]
@@ -32,7 +34,8 @@ def weighted(
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     print(
-        "problem, d, variance of the weighted form over that of the differentiated one, seconds of either"
+        "problem, d, variance of the weighted form over that of the differentiated one, "
+        "seconds of either"
     )
     options = {
         "directions": "orthogonal",
@@ -65,7 +68,10 @@ def main() -> None:
                 seconds.append(spent)
                 variances.append(drawn.var(axis=0).sum())
             print(
-                f"{name:20} {dim:4} {variances[1] / variances[0]:10.1f} {seconds[0]:8.2f} {seconds[1]:8.2f}",
+                (
+                    f"{name:20} {dim:4} {variances[1] / variances[0]:10.1f} {seconds[0]:8.2f} "
+                    f"{seconds[1]:8.2f}"
+                ),
                 flush=True,
             )
 

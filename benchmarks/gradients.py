@@ -1,4 +1,4 @@
-"""Relative L2 error of the gradient beside that of the value, on the paper's four problems.
+"""Relative L2 errors of the value and of the gradient, on the paper's four problems.
 
 python benchmarks/gradients.py
 """
@@ -13,15 +13,38 @@ import heatnets as hn
 from heatnets.problems.paper import TRAIN_REGION
 
 CASES = [
-    ("forced-sine", {}, {"features": (32, 64), "rows": (3000, 1000), "collocation": "grid", "train_region": TRAIN_REGION, "solver": "pinv", "initial_rows": "soft"}),
-    ("forced-sine", {}, {"family": "gaussian", "features": (32, 64), "rows": (3000, 1000), "collocation": "grid", "train_region": TRAIN_REGION, "solver": "pinv", "initial_rows": "soft"}),
+    (
+        "forced-sine",
+        {},
+        {
+            "features": (32, 64),
+            "rows": (3000, 1000),
+            "collocation": "grid",
+            "train_region": TRAIN_REGION,
+            "solver": "pinv",
+            "initial_rows": "soft",
+        },
+    ),
+    (
+        "forced-sine",
+        {},
+        {
+            "family": "gaussian",
+            "features": (32, 64),
+            "rows": (3000, 1000),
+            "collocation": "grid",
+            "train_region": TRAIN_REGION,
+            "solver": "pinv",
+            "initial_rows": "soft",
+        },
+    ),
     ("product-of-sines", {"dim": 2}, hn.paper(600, 0, 2000, 400)),
     ("product-of-sines", {"dim": 5}, hn.paper(1500, 0, 3000, 600)),
     ("oscillating", {"dim": 10}, {"train_region": TRAIN_REGION, **hn.paper(300, 600, 2000, 400)}),
     ("oscillating", {"dim": 100}, {"train_region": TRAIN_REGION, **hn.paper(400, 800, 2500, 500)}),
     ("nonseparable", {"dim": 10}, {"train_region": TRAIN_REGION, **hn.paper(300, 600, 2000, 400)}),
     ("nonseparable", {"dim": 100}, {"train_region": TRAIN_REGION, **hn.paper(400, 800, 2500, 500)}),
-]  # fmt: skip
+]
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
-"""Do intervals hold for kinked data? Three initial conditions with kinks, d = 10 and 100, against exact values.
+"""Coverage of certified intervals for data with kinks.
+
+Three initial conditions with kinks, d = 10 and 100, compared with exact values.
 
 python benchmarks/kinked_certificates.py
 """
@@ -29,7 +31,10 @@ def folded(t: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def largest(t: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """E max_i X_i = z0 + ∫_{z0}^∞ (1 - G) - ∫_{-∞}^{z0} G, G(z) = Π Φ((z - x_i)/√(2t)), by the trapezoidal rule."""
+    """E max_i X_i = z0 + ∫_{z0}^∞ (1 - G) - ∫_{-∞}^{z0} G, by the trapezoidal rule.
+
+    Here G(z) = Π Φ((z - x_i)/√(2t)).
+    """
     found = []
     for one, place in zip(t, x, strict=True):
         s, top = np.sqrt(2 * one), np.max(place)
@@ -52,7 +57,7 @@ DATA = {
 def case(
     name: str, dim: int, points: int, seconds: float, samples: int, seed: int = 0
 ) -> tuple[np.ndarray, hn.Certificate, np.ndarray]:
-    """Exact values, certificates, and the network's own values at random points."""
+    """Exact values, certificates, and values of the network at random points."""
     initial, exact = DATA[name]
     problem = hn.Problem(dim=dim, horizon=0.5, initial=initial, region=hn.Box(-1.0, 1.0))
     with warnings.catch_warnings():
@@ -70,7 +75,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     args = parser.parse_args()
     print(
-        "initial condition, d: certified, inside, worst in half-widths; root mean square errors of the network and of certified values, median half-width"
+        "initial condition, d: certified, inside, worst in half-widths; root mean square "
+        "errors of the network and of certified values, median half-width"
     )
     for name in DATA:
         for dim in (10, 100):
@@ -78,8 +84,12 @@ def main() -> None:
             off = np.abs(sure.value - exact)
             good = sure.certified
             print(
-                f"{name:26} {dim:4}: {good.sum()} of {len(good)}, {np.sum((off <= sure.halfwidth)[good])} of {good.sum()}, {np.max((off / np.maximum(sure.halfwidth, 1e-300))[good]):.1f}; "
-                f"{np.sqrt(np.mean((network - exact) ** 2)):.1e} {np.sqrt(np.mean(off**2)):.1e} {np.median(sure.halfwidth):.1e}   ({sure.method})",
+                f"{name:26} {dim:4}: {good.sum()} of {len(good)}, "
+                f"{np.sum((off <= sure.halfwidth)[good])} of {good.sum()}, "
+                f"{np.max((off / np.maximum(sure.halfwidth, 1e-300))[good]):.1f}; "
+                f"{np.sqrt(np.mean((network - exact) ** 2)):.1e} "
+                f"{np.sqrt(np.mean(off**2)):.1e} {np.median(sure.halfwidth):.1e}   "
+                f"({sure.method})",
                 flush=True,
             )
 

@@ -1,4 +1,4 @@
-"""What equation rows make of data that are not smooth: small misfits where trained, wrong answers.
+"""Equation rows with data that are not smooth: small training residuals, but wrong solutions.
 
 python benchmarks/kinks.py
 """
@@ -27,14 +27,16 @@ def main() -> None:
         u = hn.solve(ramp, features=(64, 0), rows=(400, 0), seed=seed)
         error = hn.relative_errors(u(t, x), exact).l2
         print(
-            f"seed {seed}: misfit trained {u.stats['residual_train']:.0e}, held out {u.stats['residual_held_out']:.2f}, error {error:.2f}"
+            f"seed {seed}: misfit trained {u.stats['residual_train']:.0e}, held out "
+            f"{u.stats['residual_held_out']:.2f}, error {error:.2f}"
         )
     print("u0 = sum |x_i|, d = 3, T = 0.5, 60 features, 400 rows")
     corner = hn.Problem(dim=3, horizon=0.5, initial=lambda x: jnp.sum(jnp.abs(x)))
     u = hn.solve(corner, features=(60, 0), rows=(400, 0))
     truth = 3 * np.sqrt(2 / np.pi)
     print(
-        f"misfit held out {u.stats['residual_held_out']:.2f}, u(0.5, 0) = {u(0.5, np.zeros(3)):.2f}, exact {truth:.2f}"
+        f"misfit held out {u.stats['residual_held_out']:.2f}, u(0.5, 0) = "
+        f"{u(0.5, np.zeros(3)):.2f}, exact {truth:.2f}"
     )
 
 

@@ -1,10 +1,12 @@
-"""The linear class with default settings: errors over the region, certificates at a point, deltas, seconds; every case with several seeds.
+"""Linear problems with default options: errors, certificates, deltas, seconds, for several seeds.
 
-    python benchmarks/linear_class.py                    all cases, kept in benchmark-linear/ as they end: run again to go on
+    python benchmarks/linear_class.py                    all cases
     python benchmarks/linear_class.py --seeds 1 --cases ornstein-uhlenbeck geometric-basket
 
-Prices are also measured at the spot, over a box of ±20 % and with all assets moved together by 0.8 ... 1.2. The max-call has no closed form: its reference is a
-plain Monte Carlo of ten million paths, by NumPy, in this file.
+Finished cases are stored in benchmark-linear/; a second run computes only the missing ones. Prices
+are also measured at the spot, over a box of ±20 % and with all assets moved together by
+0.8 ... 1.2. The max-call has no closed form: its reference is a plain Monte Carlo of ten million
+paths, by NumPy, in this file.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ CASES: dict[
 def best_of(
     dim: int, horizon: float = 1.0, strike: float = 100.0, rate: float = 0.03, paths: int = 10**7
 ) -> tuple[float, float]:
-    """The max-call at the spot by plain Monte Carlo, and its standard error."""
+    """The price of the max-call at the spot by plain Monte Carlo, and its standard error."""
     volatility, correlation = market(dim)
     root, rng, found = np.linalg.cholesky(correlation), np.random.default_rng(0), []
     for _ in range(100):
@@ -127,7 +129,11 @@ def case(label: str, seed: int) -> dict[str, Any]:
 
 def summary(cells: list[dict[str, Any]]) -> str:
     lines = [
-        "| case | seeds | error: median | worst | delta: median | worst | certified delta: worst | moved together: worst | certified | inside | worst, half-widths | seconds: worst |",
+        (
+            "| case | seeds | error: median | worst | delta: median | worst | certified "
+            "delta: worst | moved together: worst | certified | inside | worst, half-widths | "
+            "seconds: worst |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for label in dict.fromkeys(c["settings"]["case"] for c in cells):
@@ -139,8 +145,11 @@ def summary(cells: list[dict[str, Any]]) -> str:
 
         sure = [c for c in here if c["certified"]]
         lines.append(
-            f"| {label} | {len(here)} | {worst('error', np.median)} | {worst('error')} | {worst('delta', np.median)} | {worst('delta')} | {worst('certified_delta')} "
-            f"| {worst('together')} | {len(sure)} | {sum(c['inside'] for c in sure)} | {max((c['ratio'] for c in sure), default=0):.1f} | {max(c['seconds'] for c in here):.0f} |"
+            f"| {label} | {len(here)} | {worst('error', np.median)} | {worst('error')} | "
+            f"{worst('delta', np.median)} | {worst('delta')} | {worst('certified_delta')} "
+            f"| {worst('together')} | {len(sure)} | {sum(c['inside'] for c in sure)} | "
+            f"{max((c['ratio'] for c in sure), default=0):.1f} | "
+            f"{max(c['seconds'] for c in here):.0f} |"
         )
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""What this machine can do at best: rates that the other scripts divide their operation counts by."""
+"""Peak rates of this machine, by which other scripts divide their operation counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from heatnets.problems import elementary
 
 
 def best_seconds(run: Callable[[], jax.Array], repeats: int = 3) -> float:
-    """The shortest of a few runs, compilation left out."""
+    """The shortest time of a few runs, without compilation."""
     run().block_until_ready()
     times = []
     for _ in range(repeats):
@@ -24,7 +24,10 @@ def best_seconds(run: Callable[[], jax.Array], repeats: int = 3) -> float:
 
 
 def sine_pair_rate(dim: int) -> float:
-    """Coordinates per second of Σ_i (sin z_i + cos z_i), z = x_k + η_j: the bare kernel of the sine problems."""
+    """Coordinates per second of Σ_i (sin z_i + cos z_i), z = x_k + η_j.
+
+    This is the kernel of the sine problems alone.
+    """
     size = 64 if jax.devices()[0].platform == "cpu" else 512
     rng = np.random.default_rng(0)
     x, eta = (

@@ -1,4 +1,6 @@
-"""The paper's 1-D example over 20 seeds, and the same source with u0 = 0, where source features must do the work.
+"""The paper's 1-D example over 20 seeds, and the same source with u0 = 0.
+
+With u0 = 0 only source features contribute.
 
 python benchmarks/one_dim.py
 """
@@ -46,7 +48,10 @@ def row(name: str, problem: hn.Problem, **change: object) -> None:
         said.update({str(w.message).split(":")[0] for w in caught})
     low, median, high = np.min(errors), np.median(errors), np.max(errors)
     print(
-        f"{name:44} median {median:.2e}   min {low:.1e}   max {high:.1e}   {(time.perf_counter() - start) / SEEDS:.2f} s each",
+        (
+            f"{name:44} median {median:.2e}   min {low:.1e}   max {high:.1e}   "
+            f"{(time.perf_counter() - start) / SEEDS:.2f} s each"
+        ),
         flush=True,
     )
     for text, times in said.items():
@@ -57,10 +62,12 @@ def main() -> None:
     with jax.enable_x64(True):
         rate = sine_pair_rate(1)
     print(
-        f"1-D, 32 + 64 features, 3000 + 1000 rows, A = 5, rcond = max(N, M) eps, {SEEDS} seeds, relative L2 on the 100 x 100 grid"
+        f"1-D, 32 + 64 features, 3000 + 1000 rows, A = 5, rcond = max(N, M) eps, {SEEDS} "
+        "seeds, relative L2 on the 100 x 100 grid"
     )
     print(
-        f"floor: {4000 * 96 / rate:.4f} s of sines per solve at {rate / 1e6:.0f} M pairs/s; the rest is overhead of small arrays\n"
+        f"floor: {4000 * 96 / rate:.4f} s of sines per solve at {rate / 1e6:.0f} M "
+        "pairs/s; the rest is overhead of small arrays\n"
     )
     problem = hn.problems.get("forced-sine")
     row("Gaussian kernels", problem, family="gaussian")

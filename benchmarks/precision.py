@@ -1,4 +1,6 @@
-"""Where the published 1e-7 may come from: Example 2 in the paper's set-up at a small size, single precision in one place or another.
+"""Does single precision explain the published error of 1e-7?
+
+Example 2 in the paper's set-up at a small size, with single precision in one step or another.
 
 python benchmarks/precision.py
 """

@@ -1,4 +1,4 @@
-"""Cells of a study in processes of their own, two cores each, as many at a time as asked for."""
+"""Run the cells of a study in separate processes, two cores each, several at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from heatnets._core.atomic_files import Ledger, ledger
 
 
 def two_cores_each(workers: int) -> Queue[set[int]]:
-    """Sets of two cores to take and to put back, one for each worker; all of them where there are too few."""
+    """A queue of sets of two cores, one for each worker, to take and to put back.
+
+    With too few cores each set has all of them.
+    """
     cores: Queue[set[int]] = Queue()
     everyone = sorted(os.sched_getaffinity(0))
     for i in range(workers):
@@ -32,7 +35,11 @@ def spread(
     workers: int,
     ended: Callable[[Any, dict[str, Any]], None],
 ) -> None:
-    """Run `script` with the arguments of each cell; `ended(cell, found)` gets the JSON object it printed last, or {"failed": its words}."""
+    """Run `script` with the arguments of each cell, in parallel processes.
+
+    `ended(cell, found)` is called with the JSON object that the process printed last, or with
+    {"failed": its error output}.
+    """
     cores = two_cores_each(workers)
     one_at_a_time = Lock()
 
@@ -64,7 +71,10 @@ def spread(
 def study(
     script: str, done: Ledger, plan: Iterable[tuple[str, dict[str, Any], list[str]]], workers: int
 ) -> list[dict[str, Any]]:
-    """Run the cells (key, settings, arguments of `--case`) that a ledger has not, keep and print each as it ends; return all that are kept."""
+    """Run those cells (key, settings, arguments of `--case`) that are not in the ledger.
+
+    Each outcome is stored and printed when its process ends. Returns all stored outcomes.
+    """
     cells = [
         ((key, settings), ["--case", *arguments])
         for key, settings, arguments in plan
@@ -88,7 +98,7 @@ def over_seeds(
     case: Callable[[str, int], dict[str, Any]],
     summary: Callable[[list[dict[str, Any]]], str],
 ) -> None:
-    """The command line of a study of cases over seeds, kept in benchmark-NAME/NAME.json."""
+    """The command line of a study of cases over seeds, stored in benchmark-NAME/NAME.json."""
     parser = argparse.ArgumentParser(
         description=words, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,7 @@
-"""Do rows where the residual is large help? Half of the rows at random, the other half at random or where a fit with half the features misses most.
+"""Is it useful to place rows where the residual is large?
+
+Half of the rows are random; the other half is random too, or placed where a fit with half the
+features has the largest residuals.
 
 python benchmarks/row_choice.py
 """
@@ -29,7 +32,8 @@ CASES = [
 def main() -> None:
     jax.config.update("jax_enable_x64", True)
     print(
-        "relative L2 error: rows at random; where the residual is largest of three times as many; drawn in proportion to it"
+        "relative L2 error: rows at random; where the residual is largest of three times "
+        "as many; drawn in proportion to it"
     )
     for name, dim, M, degree in CASES:
         problem, ctx = hn.problems.get(name, dim=dim), make_context()

@@ -1,4 +1,4 @@
-"""Do two versions of the package give the same numbers? 24 small solves of all kinds, with fixed sizes.
+"""Do two versions of the package give the same numbers? 24 small solves of fixed size.
 
     python benchmarks/same_weights.py --out before.json          # with one version installed
     python benchmarks/same_weights.py --compare before.json      # with the other
@@ -105,7 +105,7 @@ assert len(CASES) == 24
 
 
 def measured(name: str) -> dict[str, object]:
-    """The weights, and a certified value inside the region."""
+    """The weights of a case, and a certified value inside the region."""
     make, options = CASES[name]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -120,7 +120,7 @@ def measured(name: str) -> dict[str, object]:
 
 
 def largest_difference(a: list[float], b: list[float]) -> float:
-    """Relative to the largest number; zero where they are the same to the last bit."""
+    """The largest difference relative to the largest number; 0 if equal to the last bit."""
     if len(a) != len(b):
         return float("inf")
     x, y = np.array(a), np.array(b)

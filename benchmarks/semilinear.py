@@ -1,8 +1,11 @@
-"""Semilinear problems with default settings, every case of `heatnets reproduce semilinear` with several seeds.
+"""Cases of `heatnets reproduce semilinear` with default options, for several seeds.
 
-python benchmarks/semilinear.py                      all cases up to d = 1000, kept in benchmark-semilinear/ as they end: run again to go on
+python benchmarks/semilinear.py                      all cases up to d = 1000
 python benchmarks/semilinear.py --seeds 3 --cases allen-cahn
-python benchmarks/semilinear.py --case "allen-cahn d=10000 T=0.3" 0       one of the cases that want an accelerator, printed
+python benchmarks/semilinear.py --case "allen-cahn d=10000 T=0.3" 0      print one case; this one
+                                                                         needs an accelerator
+
+Finished cases are stored in benchmark-semilinear/; a second run computes only the missing ones.
 """
 
 from __future__ import annotations
@@ -32,7 +35,11 @@ def case(key: str, seed: int) -> dict[str, Any]:
 
 def summary(kept: list[dict[str, Any]]) -> str:
     lines = [
-        "| case | seeds | error: median | worst | certified | holds | value's error: median | worst | half-width: median | worst, half-widths | seconds: median | certificate |",
+        (
+            "| case | seeds | error: median | worst | certified | holds | value's error: "
+            "median | worst | half-width: median | worst, half-widths | seconds: median | "
+            "certificate |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key in CELLS:
@@ -45,9 +52,13 @@ def summary(kept: list[dict[str, Any]]) -> str:
             return f"{how([c[name] for c in cells]):.1e}" if cells else ""
 
         lines.append(
-            f"| {key} | {len(here)} | {of('error', np.median, here)} | {of('error', max, here)} | {len(sure)} | {sum(c['inside'] for c in sure)} | {of('certified_error', np.median)} "
-            f"| {of('certified_error', max)} | {of('half', np.median)} | {max((c['ratio'] for c in sure), default=0):.1f} "
-            f"| {np.median([c['measured']['wall'] for c in here]):.0f} | {np.median([c['measured']['certify'] for c in here]):.0f} |"
+            f"| {key} | {len(here)} | {of('error', np.median, here)} | "
+            f"{of('error', max, here)} | {len(sure)} | {sum(c['inside'] for c in sure)} | "
+            f"{of('certified_error', np.median)} "
+            f"| {of('certified_error', max)} | {of('half', np.median)} | "
+            f"{max((c['ratio'] for c in sure), default=0):.1f} "
+            f"| {np.median([c['measured']['wall'] for c in here]):.0f} | "
+            f"{np.median([c['measured']['certify'] for c in here]):.0f} |"
         )
     return "\n".join(lines)
 

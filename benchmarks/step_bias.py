@@ -1,8 +1,10 @@
-"""What paths in steps do to a value, and how much of it is left of what certificates allow: u0 at the ends of paths of 4 to 32 steps, on the same Brownian paths.
+"""Bias of time-stepped paths, and the part of it that remains in a certificate.
+
+u0 is evaluated at the ends of paths of 4 to 32 steps, driven by the same Brownian motion.
 
     python benchmarks/step_bias.py [--problem hyperbolic-waves] [--dim 4] [--pairs 200000]
 
-For a problem of coefficients that vary, without a source, at a few points of the region at the horizon.
+The problem has variable coefficients and no source; the points lie in the region, at t = T.
 """
 
 from __future__ import annotations
@@ -24,7 +26,12 @@ PIECE = 20_000
 def study(
     problem: hn.Problem, x: np.ndarray, pairs: int, steps: int
 ) -> tuple[float, float, float, float]:
-    """At a point: the bias of paths in steps, what is left of it in a certificate, what is allowed for it, and the standard error of what is left."""
+    """The bias of time-stepped paths at a point.
+
+    Returns:
+        The bias of the paths, the bias that remains in a certificate, the allowance of the
+        certificate for it, and the standard error of the remaining bias.
+    """
     assert problem.canonical.coefficients is not None
     walk, t, rng = (
         EulerPaths(problem.canonical.coefficients, steps),
@@ -68,13 +75,17 @@ def main() -> None:
     args = parser.parse_args()
     problem = hn.problems.get(args.problem, dim=args.dim)
     print(
-        "| point | steps | bias | left | allowed | left / allowed | standard error of what is left |\n|---|---|---|---|---|---|---|"
+        "| point | steps | bias | left | allowed | left / allowed | standard error of "
+        "what is left |\n|---|---|---|---|---|---|---|"
     )
     for k, x in enumerate(hn.random_points(problem, 5, seed=9)[1]):
         for steps in (8, 16, 32):
             bias, left, allowed, noise = study(problem, x, args.pairs, steps)
             print(
-                f"| {k} | {steps} | {bias:.4f} | {left:.4f} | {allowed:.4f} | {abs(left) / allowed:.2f} | {noise:.4f} |",
+                (
+                    f"| {k} | {steps} | {bias:.4f} | {left:.4f} | {allowed:.4f} | "
+                    f"{abs(left) / allowed:.2f} | {noise:.4f} |"
+                ),
                 flush=True,
             )
 

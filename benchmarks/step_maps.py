@@ -1,8 +1,11 @@
-"""Where coefficients vary: features on paths of frozen coefficients (the paper's L0), or of one, two or four steps of the process itself.
+"""Features for variable coefficients: paths with frozen coefficients, or steps of the process.
+
+Frozen coefficients are the paper's L0; the process itself is simulated in one, two or four steps.
 
     python benchmarks/step_maps.py [--dim 10] [--features 192]
 
-The same number of features, rows and degrees for all; relative L2 errors against exact solutions, and seconds.
+All have the same number of features, rows and degrees. Printed are relative L2 errors against exact
+solutions, and seconds.
 """
 
 from __future__ import annotations
@@ -41,9 +44,15 @@ def error(name: str, dim: int, features: int, which: str) -> tuple[float, float]
     start, best = time.perf_counter(), np.inf
     for degree in (0, 1, 3):
         u = hn.solve(
-            problem, features=sizes, rows=(8 * features, 0), directions="orthogonal", antithetic=True, time_degree=degree, collocation="paths",
+            problem,
+            features=sizes,
+            rows=(8 * features, 0),
+            directions="orthogonal",
+            antithetic=True,
+            time_degree=degree,
+            collocation="paths",
             solver="qr",
-        )  # fmt: skip
+        )
         best = min(best, hn.measure(u, 1000).l2)
     return best, time.perf_counter() - start
 
@@ -57,7 +66,8 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore", hn.HeatnetsWarning)
     print(
-        f"{args.features} pairs of features in {args.dim} dimensions; the best of degrees 0, 1, 3 in time\n"
+        f"{args.features} pairs of features in {args.dim} dimensions; the best of degrees "
+        "0, 1, 3 in time\n"
     )
     print(f"| problem | {' | '.join(MAPS)} |\n|---|{'---|' * len(MAPS)}")
     for name in hn.problems.names("variable"):

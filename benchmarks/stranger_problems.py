@@ -1,6 +1,6 @@
-"""Random problems that nobody chose, with their solutions: `stranger(number, seed)`.
+"""Random test problems with known solutions: `stranger(number, seed)`.
 
-Initial conditions and sources are drawn from a grammar of what users write and of what hurts
+Initial conditions and sources are drawn from a grammar of typical and of difficult functions
 (`stranger_shapes.py`); operators are those whose paths are Gaussian, so that the solution is an
 integral over one to three projections (`stranger_truth.py`). Everything is fixed by (number, seed).
 """
@@ -89,7 +89,7 @@ OPERATORS = {
 
 @dataclass
 class Operator:
-    """The operator in plain coordinates, what hn.Problem is told of it, and in words."""
+    """An operator: in plain coordinates, as arguments of `hn.Problem`, and in words."""
 
     name: str
     law: Law
@@ -100,7 +100,7 @@ class Operator:
 
 
 def matrix(rng: Rng, dim: int, size: float, condition: float) -> np.ndarray:
-    """Symmetric positive definite, eigenvalues up to `size`, random axes."""
+    """A random symmetric positive definite matrix with eigenvalues up to `size`."""
     axes = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
     return (axes * (size * condition ** -np.linspace(0, 1, dim))) @ axes.T
 
@@ -143,7 +143,10 @@ def draw_operator(rng: Rng, dim: int, horizon: float, forced: bool) -> Operator:
             else np.full(dim, short(rng.uniform(-1, 1)))
         )
         law, told = Law(dim, D, drift=b), {**told, "drift": b * unit}
-        words += f" + b·∇u, b = [{', '.join(f'{v * unit:.3g}' for v in b[:3])}{', ...' if dim > 3 else ''}]"
+        words += (
+            " + b·∇u, b = "
+            f"[{', '.join(f'{v * unit:.3g}' for v in b[:3])}{', ...' if dim > 3 else ''}]"
+        )
         if rng.random() < 0.4:
             A = matrix(rng, dim, D, log_uniform(rng, 2, 30))
             law.A, told["diffusion"], words = (
@@ -219,7 +222,10 @@ def draw_operator(rng: Rng, dim: int, horizon: float, forced: bool) -> Operator:
             "reaction": -r,
         }
         law = Law(dim, A, drift=growth - 0.5 * sigma**2, reaction=-r)
-        words = f"geometric Brownian motion, σ {sigma.min():.2g} to {sigma.max():.2g}, growth {growth}, correlation {rho}, rate {r}"
+        words = (
+            f"geometric Brownian motion, σ {sigma.min():.2g} to {sigma.max():.2g}, growth "
+            f"{growth}, correlation {rho}, rate {r}"
+        )
     if (
         name
         in (
@@ -260,7 +266,7 @@ def draw_region(rng: Rng, dim: int, operator: Operator) -> hn.regions.Region:
 
 
 def projections(rng: Rng, dim: int) -> tuple[np.ndarray, tuple[int, ...] | None]:
-    """Up to three orthonormal rows; and the coordinates that they are, where they are."""
+    """Up to three orthonormal rows; and their indices if they are coordinate axes, else None."""
     k, kind = min(3, dim), rng.random()
     if kind < 0.35:
         axes = (
@@ -289,7 +295,7 @@ TIMES: dict[str, Callable[[Rng, float], tuple[str, float]]] = {
 
 @dataclass
 class Formula:
-    """Terms written as a user would: text of x (and t), and the arrays it names."""
+    """Terms as a user would write them: text in x (and t), and the arrays that it names."""
 
     text: str
     arrays: dict[str, np.ndarray]
@@ -300,7 +306,10 @@ class Formula:
 
 @dataclass
 class Stranger:
-    """A random problem: its tags, its formulas in words, `problem` (may raise what heatnets refuses) and `exact`."""
+    """A random problem: its tags, its formulas, `problem` and `exact`.
+
+    `problem` may raise the errors of heatnets for unsupported problems.
+    """
 
     number: int
     seed: int
@@ -325,7 +334,7 @@ class Stranger:
 
     @property
     def truth_error(self) -> float:
-        """What a finer quadrature changes, relative to the root mean square of u: at most 1e-8, or said."""
+        """Change by a finer quadrature, relative to the root mean square of u; 1e-8 is the aim."""
         return self.truth.error
 
     def plain(self, x: np.ndarray) -> np.ndarray:
@@ -333,11 +342,11 @@ class Stranger:
         return np.log(scaled) if self.operator.prices else scaled
 
     def exact(self, t: Any, x: Any) -> np.ndarray:
-        """u at times (n,) and places (n, dim), in the user's units."""
+        """u at times (n,) and points (n, dim), in the user's units."""
         return self.truth.exact(np.asarray(t, float), self.plain(x))
 
     def finer(self, t: Any, x: Any) -> np.ndarray:
-        """The same by quadrature of half the size."""
+        """The same values at the next finer level of quadrature."""
         return self.truth.exact(np.asarray(t, float), self.plain(x), 1)
 
     def __str__(self) -> str:
@@ -351,7 +360,7 @@ class Stranger:
 
 
 class Writer:
-    """Draws terms, and writes them down."""
+    """Draws random terms, and writes them as formulas."""
 
     def __init__(
         self, rng: Rng, operator: Operator, region: Any, horizon: float, factor: float
@@ -382,7 +391,7 @@ class Writer:
         )
 
     def term(self, source: bool, kinds: dict[str, float]) -> tuple[Term, str]:
-        """One term, and its text."""
+        """Draw one term; the term and its text."""
         rng, dim = self.rng, self.operator.law.dim
         kind = pick(rng, kinds)
         time, pace = (
@@ -410,7 +419,7 @@ class Writer:
         return " * ".join([str(amplitude)] + ([] if time == "1.0" else [time]) + [code])
 
     def written(self, code: str, P: np.ndarray, axes: tuple[int, ...] | None) -> str:
-        """The code of a shape as a text of x."""
+        """The code of a shape as text in x."""
         unit, prices = self.operator.unit, self.operator.prices
         if axes is not None:
             each = [
@@ -432,7 +441,7 @@ class Writer:
 
 
 def positive(writer: Writer) -> tuple[list[Term], str]:
-    """A positive function: a number, and cosines, bumps or sigmoids that stay above it."""
+    """Draw a positive function: a constant, plus cosines, bumps or sigmoids that stay above it."""
     rng, terms, texts, floor = writer.rng, [], [], 0.3
     for _ in range(int(rng.integers(1, 3))):
         P, axes = projections(rng, writer.operator.law.dim)
@@ -455,7 +464,7 @@ def positive(writer: Writer) -> tuple[list[Term], str]:
 
 
 def draw(rng: Rng, number: int, seed: int, most: int = 300) -> Stranger:
-    """One draw in up to `most` dimensions, its truth not yet checked."""
+    """Draw one problem in up to `most` dimensions, without a check of its exact solution."""
     dim, horizon = (
         round(float(np.exp(rng.uniform(0, np.log(most + 0.49))))),
         log_uniform(rng, 0.05, 5),
@@ -520,7 +529,10 @@ def draw(rng: Rng, number: int, seed: int, most: int = 300) -> Stranger:
 def semilinear(
     writer: Writer, told: dict[str, Any], backward: bool, horizon: float
 ) -> tuple[Truth, list[str], str]:
-    """Nonlinear problems with known solutions: linear ones in other variables, travelling waves, a reaction as a source."""
+    """Draw a nonlinear problem with a known solution.
+
+    These are linear problems in other variables, travelling waves, or a reaction as a source.
+    """
     rng, operator, f = writer.rng, writer.operator, writer.factor
     D, law = float(operator.law.A), operator.law
     A = D * operator.unit**2
@@ -581,7 +593,10 @@ def semilinear(
 
 
 def stranger(number: int, seed: int = 0) -> Stranger:
-    """The stranger of this number: draws whose truth is not good to 1e-6 are replaced by the next, and counted."""
+    """The random problem of this number.
+
+    Draws whose exact solution is not accurate to 1e-6 are counted and replaced by the next draw.
+    """
     rng = np.random.default_rng([seed, number])
     for replaced in range(50):
         found = draw(rng, number, seed)

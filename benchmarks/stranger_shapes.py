@@ -1,8 +1,8 @@
-"""What random problems are made of: functions of one to three projections, drawn from a grammar, as code and with their means.
+"""Random functions of one to three projections, as code and with their means over Gaussians.
 
-The grammar has what users write and what hurts: products inside cosines, high powers and
-frequencies, narrow bumps, poles near the real axis, steep fronts, exponentials, rare events, several
-scales at once, kinks.
+The grammar has typical and difficult functions: products inside cosines, high powers and
+frequencies, narrow bumps, poles near the real axis, steep fronts, exponentials, rare events,
+several scales at once, kinks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Rng = np.random.Generator
 
 
 def short(value: float, digits: int = 3) -> float:
-    """A number as a person would write it."""
+    """Round a number to a few digits, as a person would write it."""
     return float(f"{value:.{digits}g}")
 
 
@@ -47,7 +47,10 @@ def pick(rng: Rng, weights: dict[str, float]) -> str:
 
 @dataclass
 class Reach:
-    """Where paths take the projections: middles and spreads, of the region and altogether; the largest variance of a path."""
+    """The range of the projections along paths.
+
+    Means and standard deviations, in the region and altogether, and the largest variance of a path.
+    """
 
     middle: np.ndarray
     region: np.ndarray
@@ -61,15 +64,16 @@ class Reach:
         return len(self.middle)
 
     def centre(self, rng: Rng, i: int = 0, times: float = 1.0) -> float:
-        """A place among those that paths visit, `times` as far out."""
+        """A random position in the range of paths, `times` as far from the mean."""
         return short(self.middle[i] + times * self.spread[i] * rng.standard_normal())
 
 
-# Shapes, as code and as closed forms. A wave exp(i(½ zᵀQz + l·z)) is a Piece with imaginary Q and l.
+# Shapes, as code and as closed forms. A wave exp(i(½ zᵀQz + l·z)) is a `SampleBatch` with imaginary
+# Q and l.
 
 
 def off(i: int, c: float) -> str:
-    """z_i less a number, written."""
+    """The text of z_i - c."""
     return f"{{{i}}}" if c == 0 else f"({{{i}}} {'-' if c > 0 else '+'} {abs(c)})"
 
 
@@ -100,7 +104,7 @@ def wave_product(a: float, b: float, odd: bool) -> Wave:
 
 
 def polynomial(code: str, k: int, degree: int) -> Wave:
-    """A polynomial of a degree, that of all projections together: they may be correlated."""
+    """A polynomial of total degree `degree` in all projections, which may be correlated."""
     function = eval(f"lambda z0, z1=0, z2=0: {code.format('z0', 'z1', 'z2')}")
     return Wave(code, k, [SampleBatch(1.0, *zeros(k), polynomial=function, degree=degree)])
 
@@ -168,7 +172,7 @@ def ridge(
 
 
 def companion(rng: Rng, reach: Reach) -> Wave | None:
-    """Sometimes a second factor in another projection."""
+    """A second factor in another projection, or None."""
     if reach.k < 2 or rng.random() < 0.6:
         return None
     return [
@@ -318,7 +322,7 @@ def scales(rng: Rng, reach: Reach) -> Shape:
 
 
 def soft(rng: Rng, reach: Reach) -> Shape:
-    """What grows slowly, rounded corners."""
+    """Functions that grow slowly, and rounded corners."""
     steep, c = log_uniform(rng, 1, 50), 0.0 if rng.random() < 0.5 else reach.centre(rng)
     line = rng.choice(
         [

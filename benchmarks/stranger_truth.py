@@ -1,10 +1,10 @@
-"""Means of functions over Gaussian paths, in closed form or by quadrature that can be refined: the truth of random problems.
+"""Exact solutions of random problems: means of functions over Gaussian paths.
 
-Everything here is in plain coordinates y (lengths over their unit, or logarithms of prices). A path
-that starts at y and runs over the times from a to b ends at a Gaussian place with a mean and a
-covariance that a `Law` knows; a shape knows its mean over such a Gaussian. `level` refines every
-quadrature at once (panels are halved, ranges grow): what two levels differ by is the error of the
-coarser one.
+The means are in closed form or by quadrature that can be refined. Everything is in plain
+coordinates y (lengths over their unit, or logarithms of prices). A path that starts at y and runs
+from time a to b ends at a Gaussian point, with mean and covariance from a `Law`; a shape computes
+its mean over such a Gaussian. `level` refines every quadrature at once (panels are halved, ranges
+grow): the difference of two levels is the error of the coarser one.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ NAMES: dict[str, Any] = {
 
 @dataclass
 class Law:
-    """How paths go: dy = (drift + rate (centre - y) + turn J y) dt + √(2 A (1 + swing sin(beat t))) dW.
+    """The law of paths: dy = (drift + rate (centre - y) + turn J y) dt + √(2 A s(t)) dW.
 
-    They carry the weight exp(∫ c) with c = reaction + ripple cos(beat t). J turns the first two
-    coordinates; with it A is a number and nothing reverts. With one rate per coordinate A is diagonal.
+    Here s(t) = 1 + swing sin(beat t). Paths carry the weight exp(∫ c) with
+    c = reaction + ripple cos(beat t). J rotates the first two coordinates; with it A is a number
+    and the rate is zero. With one rate per coordinate A is diagonal.
     """
 
     dim: int
@@ -77,7 +78,7 @@ class Law:
         return self.centre + np.exp(-self.rate * lag) * (y - self.centre) + self.drift * lag
 
     def _clock(self, a: np.ndarray, b: np.ndarray, rate: Any) -> np.ndarray:
-        """Twice the time that passes, less what reverts."""
+        """Variance per unit of A: twice the elapsed time, reduced by mean reversion."""
         lag = b - a
         swung = (
             self.swing * (np.cos(self.beat * a) - np.cos(self.beat * b)) / self.beat
@@ -96,7 +97,7 @@ class Law:
         return A * self._clock(a[:, None], b[:, None], np.asarray(self.rate))
 
     def covariance(self, P: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Of the projections P y, (n, k, k)."""
+        """Covariances of the projections P y, (n, k, k)."""
         if np.ndim(self.rate):
             return np.einsum("ki,ni,li->nkl", P, self.diagonal(a, b), P)
         A = P @ self.A @ P.T if np.ndim(self.A) == 2 else (P * self.A) @ P.T
@@ -113,7 +114,7 @@ class Law:
     def principal(
         self, y: np.ndarray, a: np.ndarray, b: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Means and variances along the principal axes, where coordinates of a path are independent."""
+        """Means and variances of the (independent) components along the principal axes."""
         vectors, values = self.axes
         m = self.mean(y, a, b)
         if vectors is None:
@@ -126,7 +127,7 @@ class Law:
 
 
 class Shape(Protocol):
-    """A function of k projections: `code` with {0}, {1}, {2} for them, and its mean over Gaussians."""
+    """A function of k projections: `code` with {0}, {1}, {2} for them, and Gaussian means."""
 
     code: str
     k: int
@@ -148,13 +149,17 @@ class SampleBatch:
     degree: int = 0
 
     def mean(self, m: np.ndarray, V: np.ndarray) -> np.ndarray:
-        """For means (n, N, k) and covariances (n, k, k): a Gaussian integral, and a polynomial over what it leaves."""
+        """The mean over Gaussians with means (n, N, k) and covariances (n, k, k).
+
+        A Gaussian integral, times the mean of the polynomial over the remaining Gaussian.
+        """
         k = len(self.l)
         h = m - self.c
         if np.any(self.Q):
             R = _root(V.astype(complex))
             inside = np.eye(k) - np.swapaxes(R, 1, 2) @ self.Q @ R
-            # pivots of a symmetric matrix with positive real part have positive real parts: the branch of the root
+            # The pivots of a symmetric matrix with positive real part have positive real parts:
+            # this selects the branch of the root.
             root = np.prod(_pivots(inside) ** -0.5, axis=-1)
             left = R @ np.linalg.solve(inside, np.swapaxes(R, 1, 2))
         else:
@@ -177,7 +182,7 @@ class SampleBatch:
 
 
 def _pivots(S: np.ndarray) -> np.ndarray:
-    """Of Gauss's elimination, (n, k)."""
+    """The pivots of Gaussian elimination, (n, k)."""
     out = []
     while S.shape[-1]:
         out.append(S[:, 0, 0])
@@ -200,7 +205,10 @@ def _root(S: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Wave:
-    """The real part of a sum of pieces: polynomials, waves, Gaussians, exponentials, products inside cosines; closed forms."""
+    """The real part of a sum of pieces, with closed forms of the means.
+
+    Polynomials, waves, Gaussians, exponentials, products inside cosines.
+    """
 
     code: str
     k: int
@@ -220,7 +228,7 @@ def _gauss(order: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def panels(cuts: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of Gauss and Legendre between sorted cuts (n, P + 1): each (n, P order)."""
+    """Gauss-Legendre nodes and weights between sorted cuts (n, P + 1): each (n, P order)."""
     x, w = _gauss(order)
     length = np.diff(cuts, axis=1)[:, :, None]
     n = len(cuts)
@@ -238,7 +246,8 @@ def normal_line(
     """Nodes ξ (n, N) and weights of means over standard normals.
 
     They are for functions of m + sd ξ that are analytic on the scale `step`, and near each mark
-    (place, width) on that of the width or of the distance from it; of width zero, with a kink there."""
+    (place, width) on the scale of the width or of the distance from it; a mark of width zero is a
+    kink."""
     reach, tile_shrinks = reach + 1.5 * level, 2**level
     even = int(np.ceil(reach * max(1.0, 2 * float(np.max(sd)) / step))) * tile_shrinks
     low, high = (
@@ -262,7 +271,7 @@ def normal_line(
 
 @dataclass
 class Ridge:
-    """f(z_1) times a wave in the others: quadrature along one line, panels graded towards where f is steep."""
+    """f(z_1) times a wave in the others: quadrature in z_1, with panels graded where f is steep."""
 
     code: str
     k: int
@@ -287,7 +296,7 @@ class Ridge:
 
 
 def given_first(m: np.ndarray, V: np.ndarray, off: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means (n, N, k-1) and covariances of the other coordinates where the first is off its mean by (n, N)."""
+    """Conditional means (n, N, k-1) and covariances, given the first minus its mean, (n, N)."""
     with np.errstate(all="ignore"):
         slope = np.where(V[:, :1, 0] > 0, V[:, 1:, 0] / V[:, :1, 0], 0.0)
     left = V[:, 1:, 1:] - slope[:, :, None] * V[:, None, 0, 1:]
@@ -296,7 +305,7 @@ def given_first(m: np.ndarray, V: np.ndarray, off: np.ndarray) -> tuple[np.ndarr
 
 @dataclass
 class Triple:
-    """cos or sin of q z1 z2 z3: given z1 a Gaussian integral over the others, and quadrature along z1."""
+    """cos or sin of q z1 z2 z3: a Gaussian integral over z2, z3 given z1, and quadrature in z1."""
 
     code: str
     q: float
@@ -328,7 +337,7 @@ class Triple:
 
 @dataclass
 class Product:
-    """A product of functions of one projection each, where these are independent."""
+    """A product of functions of one projection each; the projections are independent."""
 
     code: str
     k: int
@@ -345,7 +354,8 @@ class Product:
 def inverse_square(h: np.ndarray, variances: np.ndarray, eps: float, level: int) -> np.ndarray:
     """E 1/(eps² + |h + √v ξ|²) = ∫ e^{-s eps²} E e^{-s |h + √v ξ|²} ds: a Gaussian integral inside.
 
-    With s = e^r it is analytic for |Im r| < π/2 and dies out at both ends: equal steps δ leave e^{-π²/δ}."""
+    With s = e^r it is analytic for |Im r| < π/2 and decays at both ends: the error of equal steps δ
+    is e^{-π²/δ}."""
     step = 0.25 / 2**level
     low = (
         -np.log(np.max(eps**2 + np.sum(h**2 + variances, axis=1))) - 38
@@ -376,7 +386,10 @@ class Radial:
 
 @dataclass
 class Full:
-    """A function of all coordinates, with a closed form: `code` with X for them, `mean(law, y, a, b, level)`."""
+    """A function of all coordinates, with a closed form of its mean.
+
+    `code` has X for the coordinates; the mean is `mean(law, y, a, b, level)`.
+    """
 
     code: str
     mean: Callable[..., np.ndarray]
@@ -428,7 +441,7 @@ def mean_power(power: int) -> Full:
 
 
 def mean_price(power: int) -> Full:
-    """The mean of e^{x_i}, or of its square, where x_i are logarithms of prices; Y in its code is the prices."""
+    """The mean of e^{x_i}, or of its square, for log prices x_i; Y in its code is the prices."""
 
     def mean(law: Law, y: np.ndarray, a: np.ndarray, b: np.ndarray, level: int) -> np.ndarray:
         return np.mean(
@@ -477,7 +490,10 @@ class Term:
 
 @dataclass
 class Truth:
-    """u(t, y) = E[e^{∫c} u0(end)] + ∫ E[e^{∫c} F(time, place)]: `exact`, and how far it is from the next finer level."""
+    """u(t, y) = E[e^{∫c} u0(end)] + ∫ E[e^{∫c} F(time, place)].
+
+    `exact`, and its difference from the next finer level.
+    """
 
     law: Law
     horizon: float
@@ -502,7 +518,7 @@ class Truth:
         return x[0], w[0]
 
     def at(self, t: np.ndarray, y: np.ndarray, level: int) -> np.ndarray:
-        """The truth at one level of refinement."""
+        """u at one level of refinement."""
         law, lag = self.law, (self.horizon - t if self.backward else t)
         start, end = (t, t + lag) if self.backward else (t - lag, t)
         total = (
@@ -525,7 +541,11 @@ class Truth:
             return self.at(np.asarray(t, float), np.asarray(y, float), self.level + finer)
 
     def settle(self, t: np.ndarray, y: np.ndarray, wanted: float = 1e-8, levels: int = 3) -> float:
-        """Choose a level that a finer one changes by no more than wanted, relative to u; return what it changes."""
+        """Choose a level whose relative difference from the next finer one is at most `wanted`.
+
+        Returns:
+            This difference.
+        """
         found = self.at(t, y, 0)
         for self.level in range(levels):
             finer = self.at(t, y, self.level + 1)

@@ -1,16 +1,17 @@
-"""Can the error estimates be believed on problems that nobody chose? Random problems with known solutions, solved and judged.
+"""Are the error estimates right on random problems? Problems with known solutions are solved.
 
-    python benchmarks/strangers.py --count 1000 --workers 8       kept in benchmark-strangers/ as they end: run again to go on
-    python benchmarks/strangers.py --first 500 --count 500 --out there      another machine's share
-    python benchmarks/strangers.py --merge a/strangers.json b/strangers.json      the table of several ledgers
-    python benchmarks/strangers.py --show 12 0                    stranger 12 of seed 0 in words
-    python benchmarks/strangers.py --case 12 0                    solve it, and print what came out as JSON
+    python benchmarks/strangers.py --count 1000 --workers 8
+    python benchmarks/strangers.py --first 500 --count 500 --out there     part of another machine
+    python benchmarks/strangers.py --merge a/strangers.json b/strangers.json     table of ledgers
+    python benchmarks/strangers.py --show 12 0        describe problem 12 of seed 0
+    python benchmarks/strangers.py --case 12 0        solve it, and print the outcome as JSON
 
-Even numbers are solved with a tolerance, odd ones without. Errors are relative L2 errors at random
-points of (0, T] x region (2048, or 256 where there is a source), those of plain Monte Carlo at 256 of
-them: as many samples as fit into the seconds of the solve, its compilation not counted (extrapolated by
-the square root from three seconds where the solve took longer). Numbers that are not finite are kept as
-text.
+Finished cases are stored in benchmark-strangers/; a second run computes only the missing ones. Even
+numbers are solved with a tolerance, odd ones without. Errors are relative L2 errors at random
+points of (0, T] x region (2048, or 256 with a source), those of plain Monte Carlo at 256 of them:
+as many samples as fit into the seconds of the solve, its compilation not counted (extrapolated by
+the square root from three seconds if the solve took longer). Numbers that are not finite are stored
+as text.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ START_UP = 30.0  # seconds that a process may take before its first case
 
 
 def jsonable(value: Any) -> Any:
-    """The same with numbers that are not finite as text, which `float` reads."""
+    """A copy with numbers that are not finite as text, which `float` reads."""
     if isinstance(value, dict):
         return {str(k): jsonable(v) for k, v in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
@@ -62,7 +63,7 @@ def first_words(error: BaseException) -> str:
 
 
 def case(number: int, seed: int, seconds: float = 10.0, tol: float = 1e-2) -> dict[str, Any]:
-    """One stranger, solved and judged. Whatever goes wrong is an outcome."""
+    """Solve one random problem and check the results; every failure is an outcome."""
     whole = time.perf_counter()
     who = stranger(number, seed)
     found: dict[str, Any] = {
@@ -93,7 +94,7 @@ def case(number: int, seed: int, seconds: float = 10.0, tol: float = 1e-2) -> di
 
 
 def judged(who: Stranger, seconds: float, tol: float | None) -> dict[str, Any]:
-    """Solve, and hold everything that is said of the answer against the truth."""
+    """Solve, and compare all reported errors with the exact solution."""
     problem = who.problem
     begin = time.perf_counter()
     u = hn.solve(problem, seconds=seconds, tol=tol)
@@ -106,7 +107,8 @@ def judged(who: Stranger, seconds: float, tol: float | None) -> dict[str, Any]:
     truth = who.exact(t, x)
     truth_seconds = time.perf_counter() - begin
     values = u(t, x)
-    # the truth is looked at once more where it is largest, and where the network is furthest from it
+    # The exact solution is checked once more where it is largest, and where the error of the
+    # network is largest.
     doubted = np.unique(
         np.concatenate([np.argsort(-np.abs(v))[:12] for v in (truth, values - truth)])
     )
@@ -148,7 +150,11 @@ def rms(values: np.ndarray) -> float:
 
 
 def true_error(values: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """The relative L2 error, its 95 % interval over other draws of the points, and how many points make up the means."""
+    """The relative L2 error, its 95 % interval, and effective numbers of points.
+
+    The interval is that over other draws of the points; the effective numbers are those of points
+    that dominate the means.
+    """
     size = np.max(np.abs(truth))
     gap, scaled = ((values - truth) / size) ** 2, (truth / size) ** 2
     again = np.random.default_rng(0).integers(0, len(gap), (400, len(gap)))
@@ -178,7 +184,7 @@ def region_error(u: hn.Solution) -> dict[str, Any]:
 
 
 def certificates(u: hn.Solution, who: Stranger, size: float) -> list[dict[str, Any]]:
-    """Intervals at two random points at the end of the time (of one where the region is one)."""
+    """Certified intervals at two random points at the end time (one if the region is a point)."""
     n = 1 if who.region.single else 2
     x = who.region.sample(np.random.default_rng([who.seed, who.number, 1]), n, who.tags["dim"])
     t = np.full(n, 0.0 if who.truth.backward else who.truth.horizon)
@@ -242,7 +248,10 @@ def attend(
     limit: float,
     ended: Callable[[int, dict[str, Any]], None],
 ) -> None:
-    """Run cases one after the other in a process, in another one after each that gives no answer in time or ends it."""
+    """Run cases one after another in a worker process.
+
+    A new process is started after a case that gives no answer in time or ends the process.
+    """
     left = list(numbers)
     while left:
         with tempfile.TemporaryFile("w+") as errors:
@@ -288,7 +297,7 @@ def attend(
 
 
 def study(args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Run what the ledger has not; return all that it keeps."""
+    """Run the cases that are not in the ledger; return all of its cases."""
     args.out.mkdir(exist_ok=True, parents=True)
     cores, one_at_a_time = two_cores_each(args.workers), Lock()
     command = [
@@ -336,12 +345,15 @@ def study(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def line_of(cell: dict[str, Any]) -> str:
-    """A case on a line."""
+    """One line of text about a case."""
     who, tags = cell["settings"], cell["tags"]
     name = f"{who['number']:5} {tags['operator']} d={tags['dim']} {kinds_of(tags)}"
     if cell["outcome"] != "solved":
         return f"{name:90} {cell['outcome']}: {cell['words'][:100]}"
-    numbers = f"error {num(cell['error']):.1e}, estimated {num(cell['estimated']):.1e}, {cell['seconds']:.0f} s"
+    numbers = (
+        f"error {num(cell['error']):.1e}, estimated {num(cell['estimated']):.1e}, "
+        f"{cell['seconds']:.0f} s"
+    )
     return f"{name:90} {numbers}{', not solved' if cell['not_solved'] else ''}"
 
 
@@ -353,7 +365,7 @@ def kinds_of(tags: dict[str, Any]) -> str:
 
 
 def num(value: Any) -> float:
-    """A number of a ledger."""
+    """A number from a ledger, which may be stored as text."""
     return math.nan if value is None else float(value)
 
 
@@ -362,17 +374,17 @@ def solved(cell: dict[str, Any]) -> bool:
 
 
 def accurate(cell: dict[str, Any]) -> bool:
-    """Solved to one per cent, in truth."""
+    """Whether the true error is at most one per cent."""
     return solved(cell) and num(cell["error"]) <= 1e-2
 
 
 def said(cell: dict[str, Any]) -> bool:
-    """Whether the estimate says so."""
+    """Whether the estimated error is at most one per cent, and the problem reported as solved."""
     return solved(cell) and num(cell["estimated"]) <= 1e-2 and not cell["not_solved"]
 
 
 def ratio(cell: dict[str, Any]) -> float:
-    """The estimate over the truth; infinite where nothing can be said against it."""
+    """The estimated over the true error; infinite if not solved or the error is only rounding."""
     if not solved(cell):
         return math.inf
     error, estimated = num(cell["error"]), num(cell["estimated"])
@@ -386,7 +398,7 @@ def share(hits: list[bool]) -> str:
 
 
 def listed(cells: list[dict[str, Any]], most: int = 60) -> list[str]:
-    """Cases that a person will want to run again: those that nobody was warned of first, then the worst."""
+    """Cases to look at: first those without the warning "not solved", then by `ratio`."""
     return [
         f"- {name_of(c)}: {_numbers(c)}; {_words(c)}"
         for c in sorted(cells, key=lambda c: (c["not_solved"], ratio(c)))[:most]
@@ -407,18 +419,24 @@ def _numbers(cell: dict[str, Any]) -> str:
 
 def _words(cell: dict[str, Any]) -> str:
     tags = cell["tags"]
-    return f"{tags['variant']}, d = {tags['dim']}, T = {tags['horizon']:g}, {tags['region']}, {kinds_of(tags)}"
+    return (
+        f"{tags['variant']}, d = {tags['dim']}, T = {tags['horizon']:g}, {tags['region']}, "
+        f"{kinds_of(tags)}"
+    )
 
 
 def _region(cell: dict[str, Any]) -> str:
     found = cell.get("region") or {}
     if "value" not in found:
         return "none"
-    return f"{num(found['value']):.1e} up to {num(found['high']):.1e} {'certified' if found['certified'] else 'not certified'}"
+    return (
+        f"{num(found['value']):.1e} up to {num(found['high']):.1e} "
+        f"{'certified' if found['certified'] else 'not certified'}"
+    )
 
 
 def buckets(cell: dict[str, Any]) -> list[str]:
-    """The rows that a case counts in."""
+    """The rows of the table in which a case is counted."""
     tags = cell["tags"]
     dim, T = tags["dim"], tags["horizon"]
     kinds = {k for k in tags["initial"] + tags["source"] if k not in ("none", "zero")}
@@ -444,14 +462,17 @@ def row(name: str, cells: list[dict[str, Any]]) -> str:
     ]
     seconds = [c["seconds"] for c in cells if solved(c)]
     return (
-        f"| {name} | {len(cells)} | {part([accurate(c) for c in cells])} | {part([accurate(c) and said(c) for c in cells])} "
-        f"| {part([not solved(c) or c['not_solved'] for c in cells])} | {part([not solved(c) for c in cells])} "
-        f"| {part([ratio(c) < 1 / 3 and not c['not_solved'] for c in cells])} | {np.median(seconds) if seconds else math.nan:.0f} | {part(sampled)} |"
+        f"| {name} | {len(cells)} | {part([accurate(c) for c in cells])} | "
+        f"{part([accurate(c) and said(c) for c in cells])} "
+        f"| {part([not solved(c) or c['not_solved'] for c in cells])} | "
+        f"{part([not solved(c) for c in cells])} "
+        f"| {part([ratio(c) < 1 / 3 and not c['not_solved'] for c in cells])} | "
+        f"{np.median(seconds) if seconds else math.nan:.0f} | {part(sampled)} |"
     )
 
 
 def summary(cells: list[dict[str, Any]]) -> str:
-    """Markdown: what was said, what was true, and by class."""
+    """Markdown tables: reported and true results, overall and by class."""
     good = [c for c in cells if solved(c)]
     counts = {
         name: sum(c["outcome"] == name for c in cells)
@@ -501,23 +522,47 @@ def summary(cells: list[dict[str, Any]]) -> str:
         "|---|---|",
         f"| estimate below a third of the true error | {share([c in third for c in cells])} |",
         f'| of these, without the words "not solved" | {len(silent)} |',
-        f"| estimate below a third, and the true error above 1e-6 | {share([c in large for c in cells])} |",
+        (
+            "| estimate below a third, and the true error above 1e-6 | "
+            f"{share([c in large for c in cells])} |"
+        ),
         f"| estimate below a tenth of the true error | {share([c in tenth for c in cells])} |",
-        f"| true error above 1e-2 and estimate below 1e-2 | {share([said(c) and not accurate(c) for c in cells])} |",
+        (
+            "| true error above 1e-2 and estimate below 1e-2 | "
+            f"{share([said(c) and not accurate(c) for c in cells])} |"
+        ),
         f"| `tol` claimed to be met, of those asked | {share([bool(c['met']) for c in asked])} |",
         f"| claimed falsely | {share([num(c['error']) > c['tol'] for c in met])} |",
-        f"| the same, by more than the draw of the points explains | {share([num(c['error_low']) > c['tol'] for c in met])} |",
+        (
+            "| the same, by more than the draw of the points explains | "
+            f"{share([num(c['error_low']) > c['tol'] for c in met])} |"
+        ),
         f"| `error()` certified | {share([c in regions for c in good])} |",
-        f"| certified, true error outside its interval | {share([c in outside for c in regions])} |",
-        f"| above it by more than the draw of the points explains | {share([c in apart for c in regions])} |",
+        (
+            "| certified, true error outside its interval | "
+            f"{share([c in outside for c in regions])} |"
+        ),
+        (
+            "| above it by more than the draw of the points explains | "
+            f"{share([c in apart for c in regions])} |"
+        ),
         f"| points certified | {share([p['certified'] for p in points])} |",
         f"| certified intervals that hold the truth | {share([p['inside'] for p in sure])} |",
         f"| furthest off, in half-widths | {worst[0]:.1f} ({worst[1]} of seed {worst[2]}) |",
-        f"| draws replaced, their truth not good enough | {sum(c.get('replaced', 0) for c in cells)} |",
-        f"| truth's own error, worst | {max((num(c['truth_error']) for c in cells if 'truth_error' in c), default=0):.1e} |",
+        (
+            "| draws replaced, their truth not good enough | "
+            f"{sum(c.get('replaced', 0) for c in cells)} |"
+        ),
+        (
+            "| truth's own error, worst | "
+            f"{max((num(c['truth_error']) for c in cells if 'truth_error' in c), default=0):.1e} "
+            "|"
+        ),
         "",
-        "| class | cases | within 1e-2 in truth | and said so | said not solved, or declined | declined or failed "
-        "| estimate below a third, without those words | seconds: median | plain Monte Carlo within 1e-2 |",
+        "| class | cases | within 1e-2 in truth | and said so | said not solved, or declined "
+        "| declined or failed "
+        "| estimate below a third, without those words | seconds: median | plain Monte Carlo "
+        "within 1e-2 |",
         "|---|---|---|---|---|---|---|---|---|",
         row("all", cells),
     ]

@@ -1,7 +1,10 @@
-"""Does `tol` keep its word? Every named problem, four dimensions, four tolerances, 20 seconds each: claimed met, and met in truth.
+"""Is `tol` met when the solver reports so?
 
-python benchmarks/tolerance.py                     all cases, kept in benchmark-tolerance/ as they end: run again to go on
+python benchmarks/tolerance.py                     all cases
 python benchmarks/tolerance.py --workers 8         eight processes of two cores each
+
+Every named problem, four dimensions, four tolerances, 20 seconds each. Finished cases are stored in
+benchmark-tolerance/; a second run computes only the missing ones.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-6)
 
 
 def case(name: str, dim: int, tol: float) -> dict[str, Any]:
-    """One solve to a tolerance, measured."""
+    """Solve one problem to a tolerance, and measure the true error."""
     problem = hn.problems.get(name, dim=dim)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
@@ -31,8 +34,13 @@ def case(name: str, dim: int, tol: float) -> dict[str, Any]:
         u = hn.solve(problem, tol=tol, seconds=20.0)
         seconds = time.perf_counter() - start
         error = hn.measure(u, 2000).l2
-    return {"met": u.stats["tolerance_met"], "error": error, "estimated": u.stats["estimated_error"], "seconds": seconds,
-            "features": list(u.stats["features"])}  # fmt: skip
+    return {
+        "met": u.stats["tolerance_met"],
+        "error": error,
+        "estimated": u.stats["estimated_error"],
+        "seconds": seconds,
+        "features": list(u.stats["features"]),
+    }
 
 
 def main() -> None:
@@ -81,7 +89,10 @@ def summary(cells: list[dict[str, Any]]) -> str:
     claimed = [c for c in cells if c["met"]]
     wrong = [c for c in claimed if c["error"] > c["settings"]["tol"]]
     lines = [
-        "| tolerance | cases | claimed met | met in truth | claimed and not met | worst of these, error over tolerance | median seconds |",
+        (
+            "| tolerance | cases | claimed met | met in truth | claimed and not met | worst "
+            "of these, error over tolerance | median seconds |"
+        ),
         "|---|---|---|---|---|---|---|",
     ]
     for tol in sorted({c["settings"]["tol"] for c in cells}, reverse=True):
@@ -90,11 +101,14 @@ def summary(cells: list[dict[str, Any]]) -> str:
         worst = max((c["error"] / tol for c in false), default=0.0)
         seconds = sorted(c["seconds"] for c in here)[len(here) // 2]
         lines.append(
-            f"| {tol:g} | {len(here)} | {sum(c['met'] for c in here)} | {sum(c['error'] <= tol for c in here)} | {len(false)} | {worst:.1f} | {seconds:.0f} |"
+            f"| {tol:g} | {len(here)} | {sum(c['met'] for c in here)} | "
+            f"{sum(c['error'] <= tol for c in here)} | {len(false)} | {worst:.1f} | "
+            f"{seconds:.0f} |"
         )
     lines.append("")
     lines.append(
-        f"claimed met and not met in truth: {len(wrong)} of {len(cells)} cases ({100 * len(wrong) / max(len(cells), 1):.1f} %)"
+        f"claimed met and not met in truth: {len(wrong)} of {len(cells)} cases "
+        f"({100 * len(wrong) / max(len(cells), 1):.1f} %)"
     )
     lines += [
         f"- {c['settings']}: error {c['error']:.1e}, estimated {c['estimated']:.1e}" for c in wrong

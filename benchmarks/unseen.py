@@ -1,4 +1,4 @@
-"""Three problems written down after the defaults were frozen, solved by the plain call and reported as they come out."""
+"""Three problems chosen after the defaults were frozen, solved by `hn.solve(problem)`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rational(dim: int = 50) -> hn.Problem:
 
 
 def crossed_waves(dim: int = 20) -> hn.Problem:
-    """u = e^{-t} tanh(a·x) cos(b·x), a and b of unit length and orthogonal: a front crossed by a wave."""
+    """u = e^{-t} tanh(a·x) cos(b·x), a and b orthogonal unit vectors: a front crossed by a wave."""
     a, b = np.linalg.qr(np.random.default_rng(5).standard_normal((dim, 2)))[0].T
 
     def u(t, x):
@@ -53,7 +53,7 @@ def crossed_waves(dim: int = 20) -> hn.Problem:
 
 
 def mixture(dim: int = 8) -> hn.Problem:
-    """Five Gaussian bumps of different widths and signs, D = 0.3, T = 1, wanted on a normal cloud."""
+    """Five Gaussian bumps of different widths and signs, D = 0.3, T = 1, on a normal region."""
     rng = np.random.default_rng(8)
     centres, variances, weights = (
         rng.normal(0, 0.5, (5, dim)),
@@ -74,7 +74,8 @@ def mixture(dim: int = 8) -> hn.Problem:
 
 if __name__ == "__main__":
     print(
-        "| problem | d | relative L2 error | estimated | seconds | features | Monte Carlo, as many samples as features |\n|---|---|---|---|---|---|---|"
+        "| problem | d | relative L2 error | estimated | seconds | features | Monte "
+        "Carlo, as many samples as features |\n|---|---|---|---|---|---|---|"
     )
     for make in (rational, crossed_waves, mixture):
         problem = make()
@@ -87,5 +88,9 @@ if __name__ == "__main__":
         direct = hn.relative_errors(
             hn.montecarlo.importance(problem, t, x, samples=sum(size)).value, exact
         ).l2
-        print(f"| {make.__name__.replace('_', ' ')} | {problem.dim} | {error:.1e} | {u.stats['estimated_error']:.1e} | {seconds:.0f} "
-              f"| {size[0]} + {size[1]} | {direct:.1e} |", flush=True)  # fmt: skip
+        print(
+            f"| {make.__name__.replace('_', ' ')} | {problem.dim} | {error:.1e} | "
+            f"{u.stats['estimated_error']:.1e} | {seconds:.0f} "
+            f"| {size[0]} + {size[1]} | {direct:.1e} |",
+            flush=True,
+        )

@@ -1,7 +1,8 @@
-"""Hooks of the documentation site (mkdocs.yml): pages that live elsewhere in the repository, and links that hold in both places.
+"""MkDocs hooks of the documentation site (mkdocs.yml): pages from outside docs/, and links to them.
 
-The README is the site's first page, CONTRIBUTING and CHANGELOG are pages of it, and nothing is kept twice. Links in all pages are written
-for the repository; here a link to a file outside docs/ becomes one to its place in the site. Under a link to an example stands its code.
+README, CONTRIBUTING and CHANGELOG are pages of the site without a copy. Links in all pages are
+written for the repository; a link to a file outside docs/ is changed to its page in the site. The
+code of an example is shown below a link to it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _EXAMPLE = re.compile(r"^\[[^\]]+\]\([./]*(examples/\w+\.py)\)$", re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add what the site shows and docs/ does not hold."""
+    """Add pages and files of the site that are not in docs/."""
     for origin, page in PAGES.items():
         files.append(
             File.generated(config, page, content=(ROOT / origin).read_text(encoding="utf-8"))
@@ -50,7 +51,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_post_build(config: Any) -> None:
-    """Where the site is opened from a folder, its index comes as a script."""
+    """Write the search index as a script too, for a site that is opened from a folder."""
     index = Path(config.site_dir) / "search" / "search_index.json"
     index.with_suffix(".js").write_text(
         f"var __index = {index.read_text(encoding='utf-8')}", encoding="utf-8"
@@ -58,7 +59,7 @@ def on_post_build(config: Any) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Show the code of examples, and turn links that lead out of docs/ to where the site has their targets."""
+    """Show the code of examples, and rewrite links to files outside docs/."""
     here = page.file.src_uri
     shown = _EXAMPLE.sub(_with_code, markdown)
     if here == RESULTS:
@@ -68,7 +69,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def _moved(target: str, origin: str, here: str) -> str:
-    """A link of the file `origin` of the repository as the page `here` of the site must write it."""
+    """A link in the file `origin` of the repository, rewritten for the page `here` of the site."""
     wanted = os.path.normpath(os.path.join(os.path.dirname(origin), target))
     if ":" in target or not (ROOT / wanted).is_file():
         return target
@@ -77,6 +78,7 @@ def _moved(target: str, origin: str, here: str) -> str:
 
 
 def _with_code(link: re.Match[str]) -> str:
+    """A link to an example, followed by its code."""
     code = (ROOT / link[1]).read_text(encoding="utf-8")
     return (
         f'{link[0]}\n\n??? example "The script"\n    ```python\n'
@@ -93,7 +95,7 @@ def _report() -> str:
 
 
 class Doctests(griffe.Extension):
-    """Examples in docstrings are code: `>>>` alone would be a quotation in Markdown."""
+    """Mark doctests as code blocks: `>>>` alone would be a quotation in Markdown."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring is not None:

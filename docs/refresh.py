@@ -1,7 +1,7 @@
 """Fill the tables of the documents from docs/results: python docs/refresh.py
 
-A table stands between `<!-- NAME NUMBER -->` and `<!-- end -->`; a test holds it against the results.
-`python docs/refresh.py gallery` runs the examples and draws their pictures again.
+A table stands between `<!-- NAME NUMBER -->` and `<!-- end -->`; a test compares it with the
+results. `python docs/refresh.py gallery` runs the examples and draws their pictures again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGES = [
 
 
 def filled(text: str) -> str:
-    """A page with its tables as the results have them."""
+    """The text of a page with its tables filled from the results."""
     tables = {
         (s.name, i): t for s in reproduce.sections(HERE / "results") for i, t in enumerate(s.tables)
     }
@@ -38,7 +38,7 @@ def filled(text: str) -> str:
 
 
 def drawn(script: Path, out: Path) -> None:
-    """Run an example and keep its picture with few colours: a tenth of the bytes, to the eye the same."""
+    """Run an example and store its picture with 64 colours: a tenth of the bytes, same look."""
     print(f"{script.name}:")
     runpy.run_path(str(script))["main"](out)
     Image.open(out).convert("RGB").quantize(64, dither=Image.Dither.NONE).save(out, optimize=True)

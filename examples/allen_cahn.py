@@ -1,4 +1,4 @@
-"""Allen and Cahn in ten dimensions, u_t = Δu + u - u³, against its radial reduction on a grid."""
+"""The Allen-Cahn equation in ten dimensions, u_t = Δu + u - u³, against a radial reduction."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ r, h = np.linspace(0, 9, 901, retstep=True)
 
 
 def radial(t, u):
-    """u_rr + (d - 1)/r u_r + u - u³ by central differences; at r = 0 the first two terms are d u_rr."""
+    """u_rr + (d - 1)/r u_r + u - u³ by central differences; at r = 0 the Laplacian is d u_rr."""
     after, before = np.append(u[1:], u[-1]), np.append(u[1], u[:-1])
     bend, slope = (after - 2 * u + before) / h**2, (after - before) / (2 * h)
     return bend + (d - 1) * np.where(r > 0, slope / np.maximum(r, h), bend) + u - u**3

@@ -1,4 +1,4 @@
-"""Anisotropy and drift in ten dimensions: u_t = div(A ∇u) + b·∇u spreads a bell along A's axes and carries it off."""
+"""Anisotropic diffusion with drift in ten dimensions: u_t = div(A ∇u) + b·∇u, u0 a Gaussian."""
 
 from pathlib import Path
 

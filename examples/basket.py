@@ -1,4 +1,4 @@
-"""A call on the geometric mean of ten correlated assets, with its delta: Black and Scholes, against their formula."""
+"""A call on the geometric mean of ten correlated assets, with its delta: Black-Scholes."""
 
 from pathlib import Path
 

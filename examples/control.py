@@ -1,4 +1,7 @@
-"""Hamilton, Jacobi and Bellman in 50 dimensions: u_t = Δu - |∇u|², the least cost of steering a Brownian motion."""
+"""A Hamilton-Jacobi-Bellman equation in 50 dimensions: u_t = Δu - |∇u|².
+
+u is the least cost of steering a Brownian motion.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""A forced problem in 20 dimensions: a heater that moves along the first axis. The value is one integral over time, by quadrature."""
+"""A problem with a source in 20 dimensions: a heater that moves along the first axis.
+
+The exact value is an integral over time, by quadrature.
+"""
 
 from pathlib import Path
 
@@ -14,12 +17,12 @@ nodes, weights = np.polynomial.legendre.leggauss(64)
 
 
 def heater(t, x):
-    """A bell whose centre swings along x_1."""
+    """A Gaussian whose centre oscillates along x_1."""
     return jnp.exp(-jnp.sum(x.at[0].add(-jnp.sin(2 * jnp.pi * t)) ** 2 / wide))
 
 
 def exact(t, x):
-    """∫ of the bells of all times before t, each spread as long as its lag."""
+    """The integral over all times before t of the heater, spread by the heat kernel."""
     lag = (t * (nodes + 1) / 2)[:, None]
     from_centre = jnp.tile(x, (64, 1)).at[:, :1].add(-jnp.sin(2 * jnp.pi * (t - lag)))
     bells = jnp.exp(

@@ -1,4 +1,4 @@
-"""One dimension: u0 = 1/(1 + x²) becomes Voigt's profile, a function that SciPy knows."""
+"""One dimension: from u0 = 1/(1 + x²) u becomes a Voigt profile, which SciPy provides."""
 
 from pathlib import Path
 
@@ -15,7 +15,11 @@ problem = hn.Problem(
 
 
 def exact(t, x):
-    """1/(1 + x²) is π times Cauchy's density, and the heat equation convolves it with a normal one of variance 2t."""
+    """π times a Voigt profile.
+
+    1/(1 + x²) is π times the Cauchy density; the heat equation convolves it with the normal density
+    of variance 2t.
+    """
     return np.pi * voigt_profile(x, np.sqrt(2 * t), 1.0)
 
 

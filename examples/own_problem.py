@@ -1,4 +1,4 @@
-"""A problem of your own, stated in a file: own_problem.toml, as `heatnets solve` takes it."""
+"""A problem stated in a file, own_problem.toml, as `heatnets solve` reads it."""
 
 from pathlib import Path
 

@@ -1,9 +1,13 @@
-"""Pictures of solutions. Every function returns a matplotlib figure; `save` writes it, `svg` gives it to a page."""
+"""Figures of solutions: u along lines and over time, residuals, weights, adaptive rounds.
+
+Each function returns a matplotlib figure; `save` writes it to a file, `svg` makes SVG text of it.
+"""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,58 +19,63 @@ from heatnets._core.errors import InputError, count, numeric, short_repr
 from heatnets._core.statistics import rms
 from heatnets.certify.explain import Explanation
 from heatnets.metrics import random_points
-from heatnets.pde.function import place as named
+from heatnets.pde.function import place as format_point
 from heatnets.plotting.line_plots import (
-    LEAST,
+    LOG_FLOOR,
     Curve,
-    above,
-    drawn,
-    end_of,
-    from_point,
-    middle_of,
-    reach_of,
-    scale_of,
-    size_of,
+    clip_for_log,
+    end_time,
+    line_axis_label,
+    line_half_lengths,
+    plot_curves,
+    region_centre,
+    rms_size,
+    sample_paths_from_point,
 )
-from heatnets.plotting.style import COLOURS, GREY, decades, gridded, legend, legend_above, panels
+from heatnets.plotting.style import (
+    COLOURS,
+    GREY,
+    add_grid,
+    legend,
+    legend_above,
+    panels,
+    set_log_decades,
+)
 from heatnets.plotting.style import save as save
 from heatnets.plotting.style import svg as svg
 from heatnets.solution import Solution
 
-_BINS, _TIMES = 40, 12  # of residuals: by size, by time
-_LINEAR = 20.0  # weights times M up to which a linear axis shows them all
-_MOST_DOTS = 1000  # of one kind of weights: a page of more would be slow to open
+_BINS, _TIMES = 40, 12  # number of bins of residuals: by size, by time
+_LINEAR = 20.0  # largest weight times M that is still shown on a linear axis
+_MOST_DOTS = 1000  # per kind of weights: a page with more would be slow to open
 
 
 def line(solution: Solution, *, times: Any = None, points: int = 201, seed: int = 0) -> Figure:
-    """u along a random diagonal through the region's middle, at a few times, with the estimated error, and the true one where u is known.
+    """Plot u along a random diagonal through the centre of the region, at a few times.
+
+    The figure has the estimated error, and the true error if the problem has an exact solution.
 
     Args:
         solution: what `hn.solve` returned.
-        times: at which u is drawn; default the start, the middle and the end.
-        points: on the line.
-        seed: of the line.
+        times: the times at which u is drawn; default the start, the middle and the end.
+        points: number of points on the line.
+        seed: random seed of the line.
+
+    Returns:
+        The figure.
     """
     problem = solution.problem
     rng = streams.generator(streams.check_seed(seed), "plot line")
     s = _positions(points)
-    x = middle_of(solution) + s[:, None] * reach_of(solution) * np.sign(
-        rng.standard_normal(problem.dim)
-    )
-    chosen = (
-        np.array([0.0, 0.5, 1.0]) * problem.horizon
-        if times is None
-        else np.atleast_1d(numeric("times", times, "For example [0.1, 0.5]."))
-    )
+    centre, half_lengths = region_centre(solution), line_half_lengths(solution)
+    x = centre + s[:, None] * half_lengths * np.sign(rng.standard_normal(problem.dim))
+    if times is None:
+        chosen = np.array([0.0, 0.5, 1.0]) * problem.horizon
+    else:
+        chosen = np.atleast_1d(numeric("times", times, "For example [0.1, 0.5]."))
     curves = [Curve(f"t = {t:g}", s, np.full(len(s), t), x) for t in chosen]
-    return drawn(
-        solution,
-        curves,
-        0,
-        seed,
-        f"u along a diagonal of the region, d = {problem.dim}",
-        scale_of(solution),
-    )
+    title = f"u along a diagonal of the region, d = {problem.dim}"
+    return plot_curves(solution, curves, 0, seed, title, line_axis_label(solution))
 
 
 def slices(
@@ -79,221 +88,243 @@ def slices(
     certified: int = 0,
     seed: int = 0,
 ) -> Figure:
-    """u along coordinate axes and random lines through the region's middle at one time, with its error.
+    """Plot u along coordinate axes and random lines through the region's centre at one time.
 
-    The shading is the solve's estimated error, times the size of u (root mean square over the region); it is known at the point alone where the region is a `Point`, and not at all of
-    a solve of fixed size. Circles are the exact solution, where the problem has one. Below, on a logarithmic axis: the true error, the estimate, and what certificates leave possible.
+    The shaded band is the estimated relative error of the solve times the size of u (root mean
+    square over the region). If the region is a `Point`, the estimate holds at this point only; a
+    solve of fixed size has none. Circles are the exact solution, if the problem has one. The panel
+    below has a logarithmic axis: the true error, the estimate, and the bounds from certificates.
 
     Args:
         solution: what `hn.solve` returned.
-        t: the time; default the end: T, or 0 of a terminal-value problem.
-        coordinates: along which axes, counted from 0 as in x[0]; default the first two.
-        lines: random lines from face to face; none in one dimension.
-        points: on each line.
-        certified: at so many points of each line the true value is drawn with its interval (`solution.certify`; seconds each).
-        seed: of the lines and of the certificates.
+        t: the time; default the end: T, or 0 for a terminal-value problem.
+        coordinates: the axes, counted from 0 as in x[0]; default the first two.
+        lines: number of random lines from face to face; none in one dimension.
+        points: number of points on each line.
+        certified: number of points of each line at which the true value is drawn with its interval
+            (`solution.certify`; each takes seconds).
+        seed: random seed of the lines and of the certificates.
+
+    Returns:
+        The figure.
     """
     problem = solution.problem
-    s, middle, reach = _positions(points), middle_of(solution), reach_of(solution)
-    times, _, single = problem.points(end_of(solution) if t is None else t, middle)
+    s, centre = _positions(points), region_centre(solution)
+    half_lengths = line_half_lengths(solution)
+    times, _, single = problem.points(end_time(solution) if t is None else t, centre)
     if not single:
         raise InputError(
-            f"`t` must be one time; got {short_repr(t)}. Call `slices` for each, or `line` for several in one picture."
+            f"`t` must be one time; got {short_repr(t)}. Call `slices` for each, or `line` "
+            "for several in one picture."
         )
     time = float(times[0])
     axes = _coordinates(coordinates, problem.dim)
-    more = 0 if problem.dim == 1 else count("lines", lines, 0, "It is the number of random lines.")
-    if not axes and not more:
+    if problem.dim == 1:
+        random_lines = 0
+    else:
+        random_lines = count("lines", lines, 0, "It is the number of random lines.")
+    if not axes and not random_lines:
         raise InputError(
             "`slices` has nothing to draw: give `coordinates`, or `lines` of at least 1."
         )
-    ways = [
+    directions = [
         (f"along $x_{{{i + 1}}}$" if problem.dim > 1 else "u", np.eye(1, problem.dim, i)[0])
         for i in axes
     ]
     rng = streams.generator(streams.check_seed(seed), "plot slices")
-    for k in range(more):
-        way = rng.standard_normal(problem.dim)
-        ways.append((f"random line {k + 1}", way / np.max(np.abs(way))))
-    alone = len(ways) == 1 and bool(axes)  # then the axis can be the coordinate itself
+    for k in range(random_lines):
+        direction = rng.standard_normal(problem.dim)
+        directions.append((f"random line {k + 1}", direction / np.max(np.abs(direction))))
+    # With a single coordinate line the horizontal axis is the coordinate itself.
+    one_axis = len(directions) == 1 and bool(axes)
     curves = []
-    for label, way in ways:
-        x = middle + s[:, None] * reach * way
-        curves.append(Curve(label, x[:, axes[0]] if alone else s, np.full(len(s), time), x))
-    along = (f"$x_{{{axes[0] + 1}}}$" if problem.dim > 1 else "x") if alone else scale_of(solution)
-    return drawn(
-        solution,
-        curves,
-        certified,
-        seed,
-        f"u({time:g}, x) through the region's middle, d = {problem.dim}",
-        along,
-    )
+    for label, direction in directions:
+        x = centre + s[:, None] * half_lengths * direction
+        curves.append(Curve(label, x[:, axes[0]] if one_axis else s, np.full(len(s), time), x))
+    if one_axis:
+        axis_label = f"$x_{{{axes[0] + 1}}}$" if problem.dim > 1 else "x"
+    else:
+        axis_label = line_axis_label(solution)
+    title = f"u({time:g}, x) through the region's middle, d = {problem.dim}"
+    return plot_curves(solution, curves, certified, seed, title, axis_label)
 
 
 def evolution(
     solution: Solution, *, x: Any = None, points: int = 101, certified: int = 0, seed: int = 0
 ) -> Figure:
-    """u over time at one point, with its error as in `slices`.
+    """Plot u over time at one point, with its error as in `slices`.
 
     Args:
         solution: what `hn.solve` returned.
-        x: the point; default the region's middle.
-        points: of time.
-        certified: at so many times the true value is drawn with its interval (`solution.certify`; seconds each).
-        seed: of the certificates.
+        x: the point; default the centre of the region.
+        points: number of times.
+        certified: number of times at which the true value is drawn with its interval
+            (`solution.certify`; each takes seconds).
+        seed: random seed of the certificates.
+
+    Returns:
+        The figure.
     """
     problem = solution.problem
     t = problem.horizon * (0.5 + 0.5 * _positions(points))
-    place = middle_of(solution) if x is None else numeric("x", x, "It is one point.")
-    if place.shape != (problem.dim,):
+    point = region_centre(solution) if x is None else numeric("x", x, "It is one point.")
+    if point.shape != (problem.dim,):
         raise InputError(
-            f"`x` must be one point, of shape ({problem.dim},); got shape {place.shape}."
+            f"`x` must be one point, of shape ({problem.dim},); got shape {point.shape}."
         )
-    curve = Curve("u", t, t, np.broadcast_to(place, (len(t), problem.dim)))
-    given = " (u is given at the right end)" if problem.is_terminal else ""
-    return drawn(
-        solution,
-        [curve],
-        certified,
-        seed,
-        f"u(t, x) at {named([place])}, d = {problem.dim}",
-        f"t{given}",
-    )
+    curve = Curve("u", t, t, np.broadcast_to(point, (len(t), problem.dim)))
+    note = " (u is given at the right end)" if problem.is_terminal else ""
+    title = f"u(t, x) at {format_point([point])}, d = {problem.dim}"
+    return plot_curves(solution, [curve], certified, seed, title, f"t{note}")
 
 
 def residuals(solution: Solution, *, points: int = 2000, seed: int = 0) -> Figure:
-    """How large the equation's residual R is, at random points of the region and times: how often each size, and by time.
+    """Plot the residual R of the equation at random times and points: a histogram, and R by time.
 
-    From a `Point` the points are those of paths that leave it: there R makes the error. Data with kinks or jumps leave no residual to draw, and are refused.
+    If the region is a `Point`, the points lie on paths that start in it, because R along these
+    paths causes the error. Data with kinks or jumps have no residual and raise `InputError`.
 
     Args:
         solution: what `hn.solve` returned.
-        points: random points.
-        seed: of the points.
+        points: number of random points.
+        seed: random seed of the points.
+
+    Returns:
+        The figure.
     """
     problem = solution.problem
     points = count("points", points, 2 * _TIMES, "Their residuals are shown by time.")
     if solution.kinks:
         raise InputError(
-            f"{solution.kinks}: second derivatives, and with them the residual of the equation, are not defined there. Judge this solution by u.certify(t, x) and u.error()."
+            f"{solution.kinks}: second derivatives, and with them the residual of the "
+            "equation, are not defined there. Judge this solution by u.certify(t, x) and "
+            "u.error()."
         )
     if problem.region.single:
         rng = streams.generator(streams.check_seed(seed), "plot residuals")
-        t, x = from_point(solution, rng, 1 - rng.random(points))
+        t, x = sample_paths_from_point(solution, rng, 1 - rng.random(points))
     else:
         t, x = random_points(problem, points, seed)
-    unit = size_of(solution) / problem.horizon
-    found = above(solution.residual(t, x), unit)
-    typical = rms(found)
-    figure, (often, when) = panels(2)
-    low, high = found.min() / 1.01, found.max() * 1.01
-    often.hist(found, np.geomspace(low, high, _BINS + 1), color=COLOURS[0], alpha=0.75)
-    marks = {"median": float(np.median(found)), "rms": typical, "largest": float(found.max())}
+    unit = rms_size(solution) / problem.horizon
+    residual = clip_for_log(solution.residual(t, x), unit)
+    typical = rms(residual)
+    figure, (histogram, by_time) = panels(2)
+    low, high = residual.min() / 1.01, residual.max() * 1.01
+    histogram.hist(residual, np.geomspace(low, high, _BINS + 1), color=COLOURS[0], alpha=0.75)
+    marks = {"median": float(np.median(residual)), "rms": typical, "largest": float(residual.max())}
     for (name, value), style in zip(marks.items(), (":", "--", "-"), strict=True):
-        often.axvline(
+        histogram.axvline(
             value, color=COLOURS[1], linestyle=style, linewidth=1.4, label=f"{name} {value:.1e}"
         )
-    often.set(xscale="log", xlabel="|R|, in units of u over time", ylabel=f"points (of {points})")
-    where = "on paths from the point" if problem.region.single else "in the region"
-    legend_above(often, f"residual |R| {where}: rms {typical / unit:.1e} of u/T", 3)
-    edges = np.linspace(0, problem.horizon, _TIMES + 1)
-    slot = np.clip(np.searchsorted(edges, t, side="left") - 1, 0, _TIMES - 1)
-    filled = [k for k in range(_TIMES) if np.any(slot == k)]
-    middle = 0.5 * (edges[:-1] + edges[1:])[filled]
-    spread = np.array([np.quantile(found[slot == k], [0.05, 0.5, 0.95, 1.0]) for k in filled])
-    when.fill_between(
-        middle,
-        spread[:, 0],
-        spread[:, 2],
-        color=COLOURS[0],
-        alpha=0.25,
-        linewidth=0,
-        label="5 to 95 %",
+    histogram.set(
+        xscale="log", xlabel="|R|, in units of u over time", ylabel=f"points (of {points})"
     )
-    when.plot(middle, spread[:, 1], color=COLOURS[0], label="median")
-    when.plot(middle, spread[:, 3], ".-", color=COLOURS[1], linewidth=1, label="largest")
-    when.set(yscale="log", xlabel="t", ylabel="|R|", xlim=(0, problem.horizon))
-    legend_above(when, "by time", 3)
+    where = "on paths from the point" if problem.region.single else "in the region"
+    legend_above(histogram, f"residual |R| {where}: rms {typical / unit:.1e} of u/T", 3)
+    # Quantiles of |R| in time bins; empty bins are omitted.
+    edges = np.linspace(0, problem.horizon, _TIMES + 1)
+    bins = np.clip(np.searchsorted(edges, t, side="left") - 1, 0, _TIMES - 1)
+    filled = [k for k in range(_TIMES) if np.any(bins == k)]
+    middle = 0.5 * (edges[:-1] + edges[1:])[filled]
+    low, median, high, largest = np.array(
+        [np.quantile(residual[bins == k], [0.05, 0.5, 0.95, 1.0]) for k in filled]
+    ).T
+    band = {"color": COLOURS[0], "alpha": 0.25, "linewidth": 0}
+    by_time.fill_between(middle, low, high, label="5 to 95 %", **band)
+    by_time.plot(middle, median, color=COLOURS[0], label="median")
+    by_time.plot(middle, largest, ".-", color=COLOURS[1], linewidth=1, label="largest")
+    by_time.set(yscale="log", xlabel="t", ylabel="|R|", xlim=(0, problem.horizon))
+    legend_above(by_time, "by time", 3)
     return figure
 
 
 def weights(solution: Solution) -> Figure:
-    """The trained weights at the end of the time interval, times the number M of their kind: 1 is what plain Monte Carlo would take."""
+    """Plot the trained weights at the end of the time interval, sorted, times their number M.
+
+    M is counted for each kind of features (initial, source); plain Monte Carlo has weights 1/M, so
+    the value 1 in the figure.
+
+    Args:
+        solution: what `hn.solve` returned.
+
+    Returns:
+        The figure.
+    """
     figure, (ax,) = panels(1, height=3.3)
-    found = {}
-    kinds = [
-        kind
-        for kind, number in zip(("initial", "source"), solution.stats["features"], strict=True)
-        if number
-    ]
-    for kind, w in zip(kinds, (w for w in solution.weights if len(w)), strict=True):
-        found["terminal" if kind == "initial" and solution.problem.is_terminal else kind] = (
-            w if w.ndim == 1 else w.sum(axis=1)
-        )
-    _weights(ax, found)
+    names = ("terminal" if solution.problem.is_terminal else "initial", "source")
+    numbers = solution.stats["features"]
+    kinds = [name for name, number in zip(names, numbers, strict=True) if number]
+    arrays = [w for w in solution.weights if len(w)]
+    # Weights that depend on time: their basis functions are all 1 at the end of the interval.
+    values = [w if w.ndim == 1 else w.sum(axis=1) for w in arrays]
+    _weights(ax, dict(zip(kinds, values, strict=True)))
     degree = solution.stats["time_degree"]
-    legend_above(
-        ax,
-        f"weights at t = {end_of(solution):g}" + (f" (degree {degree} in time)" if degree else ""),
-        3,
-    )
+    note = f" (degree {degree} in time)" if degree else ""
+    legend_above(ax, f"weights at t = {end_time(solution):g}{note}", 3)
     return figure
 
 
 def history(solution: Solution) -> Figure:
-    """The growth of the default, round by round: its estimated error against the features, and against the seconds since the start."""
+    """Plot the rounds of an adaptive solve: estimated error over features, and over seconds.
+
+    Args:
+        solution: what `hn.solve` returned.
+
+    Returns:
+        The figure.
+    """
     rounds = solution.stats["history"]
     if not rounds:
         raise InputError(
-            "this solve was of a fixed size (`features` was given): it has no rounds of growth to draw. Leave `features` out for a solve that grows."
+            "this solve was of a fixed size (`features` was given): it has no rounds of "
+            "growth to draw. Leave `features` out for a solve that grows."
         )
     features = [sum(r.features) for r in rounds]
-    error = [max(r.estimated_error, LEAST) for r in rounds]
-    last = max(solution.stats["estimated_error"], LEAST)
+    error = [max(r.estimated_error, LOG_FLOOR) for r in rounds]
+    final = max(solution.stats["estimated_error"], LOG_FLOOR)
     figure, axes = panels(2)
-    for ax, across in zip(axes, (features, [r.seconds for r in rounds]), strict=True):
-        ax.semilogy(across, error, "o-", color=COLOURS[0], label="each round, by its own judges")
-        ax.axhline(
-            last,
-            color=COLOURS[1],
-            linestyle="--",
-            label=f"the answer, by the last judges: {last:.1e}",
-        )
+    final_label = f"the answer, by the last judges: {final:.1e}"
+    for ax, xs in zip(axes, (features, [r.seconds for r in rounds]), strict=True):
+        ax.semilogy(xs, error, "o-", color=COLOURS[0], label="each round, by its own judges")
+        ax.axhline(final, color=COLOURS[1], linestyle="--", label=final_label)
         ax.set_ylabel("estimated relative error")
-        for i, (place, height) in enumerate(zip(across, error, strict=True)):
-            ax.annotate(
-                str(i), (place, height), xytext=(6, 4), textcoords="offset points", fontsize=8
-            )
+        for i, xy in enumerate(zip(xs, error, strict=True)):
+            ax.annotate(str(i), xy, xytext=(6, 4), textcoords="offset points", fontsize=8)
         ax.margins(0.1)
-        decades(ax)
+        set_log_decades(ax)
     axes[0].set(xscale="log", xlabel="features", xlim=(min(features) / 1.5, max(features) * 1.5))
     axes[0].set_xticks(sorted(set(features)), [f"{m:,}" for m in sorted(set(features))])
     axes[0].xaxis.set_minor_locator(NullLocator())
     axes[1].set(xlabel="seconds since the start", xlim=(0, 1.08 * rounds[-1].seconds))
-    taken = [
-        i
-        for i, r in enumerate(rounds)
-        if (r.features, r.rows) == (solution.stats["features"], solution.stats["rows"][0])
-    ]
-    for i in taken[:1]:
+    # The round whose network is the answer.
+    sizes = (solution.stats["features"], solution.stats["rows"][0])
+    chosen = [i for i, r in enumerate(rounds) if (r.features, r.rows) == sizes]
+    for i in chosen[:1]:
         axes[0].plot(
             features[i], error[i], "o", ms=11, mfc="none", color=COLOURS[1], label="the one taken"
         )
-    title = f"growth in {len(rounds)} round{'s' if len(rounds) > 1 else ''}; it ended as {solution.stats['stopped']}"
+    plural = "s" if len(rounds) > 1 else ""
+    title = f"growth in {len(rounds)} round{plural}; it ended as {solution.stats['stopped']}"
     legend_above(axes[0], textwrap.fill(title, 60), 1)
     return figure
 
 
-def explanation(found: Explanation) -> Figure:
-    """What `solution.explain` found: the parts of the value, and the weights against those of Monte Carlo."""
+def explanation(explained: Explanation) -> Figure:
+    """Plot an `Explanation`: the parts of u(t, x), and the weights relative to Monte Carlo.
+
+    Args:
+        explained: what `solution.explain` returned.
+
+    Returns:
+        The figure.
+    """
     figure = Figure(figsize=(9.6, 3.8), layout="constrained")
     left, right = figure.subplots(1, 2)
-    names = ["initial condition"] + [
-        f"{a:.3g}–{b:.3g}" for a, b in zip(found.lags[:-1], found.lags[1:], strict=True)
-    ]
-    parts = [found.initial, *found.by_lag]
-    colours = [COLOURS[0]] + [COLOURS[1]] * len(found.by_lag)
+    lags = explained.lags
+    intervals = [f"{a:.3g}–{b:.3g}" for a, b in pairwise(lags)]
+    names = ["initial condition", *intervals]
+    parts = [explained.initial, *explained.by_lag]
+    colours = [COLOURS[0]] + [COLOURS[1]] * len(explained.by_lag)
     left.bar(
         range(len(parts)),
         [p.value for p in parts],
@@ -307,15 +338,14 @@ def explanation(found: Explanation) -> Figure:
     left.set(
         ylabel="part of u (± two standard errors)",
         xlabel="source by time lag",
-        title=f"u({found.t:g}, x) = {found.value:.5g}",
+        title=f"u({explained.t:g}, x) = {explained.value:.5g}",
     )
-    _weights(right, found.weights)
-    right.set_title(
-        f"weights; {found.effective:.3g} effective features of {sum(map(len, found.weights.values()))}"
-    )
+    _weights(right, explained.weights)
+    total = sum(map(len, explained.weights.values()))
+    right.set_title(f"weights; {explained.effective:.3g} effective features of {total}")
     legend(right)
     for ax in (left, right):
-        gridded(ax)
+        add_grid(ax)
     return figure
 
 
@@ -327,39 +357,40 @@ KINDS: dict[str, Callable[[Solution], Figure]] = {
     "weights": weights,
     "history": history,
 }
-"""The pictures of a solution by name, each of which can be drawn without further choices."""
+"""The figures of a solution by name; each can be drawn without further arguments."""
 
 
 def _weights(ax: Any, weights: Mapping[str, np.ndarray]) -> None:
-    """Weights of each kind, by size, times their number; with the line of Monte Carlo."""
-    for colour, (kind, found) in zip(COLOURS, weights.items(), strict=False):
-        M = len(found)
-        ordered, rank = np.sort(found * M)[::-1], np.arange(1, M + 1)
-        few = np.unique(np.linspace(0, M - 1, min(M, _MOST_DOTS)).astype(int))
-        ax.plot(rank[few], ordered[few], ".", ms=4, color=colour, label=f"{kind} ({M})")
+    """Plot the weights of each kind, sorted, times their number M; Monte Carlo is the line 1."""
+    for colour, (kind, values) in zip(COLOURS, weights.items(), strict=False):
+        M = len(values)
+        ordered, rank = np.sort(values * M)[::-1], np.arange(1, M + 1)
+        some = np.unique(np.linspace(0, M - 1, min(M, _MOST_DOTS)).astype(int))
+        ax.plot(rank[some], ordered[some], ".", ms=4, color=colour, label=f"{kind} ({M})")
     ax.axhline(1, color=GREY, linewidth=1, linestyle="--", label="1/M: Monte Carlo")
     ax.margins(y=0.08)
     ax.set(xlabel="feature, by weight", ylabel="weight / (1/M)")
     largest = max(float(np.max(np.abs(w))) * len(w) for w in weights.values())
     if largest > _LINEAR:
         ax.set_yscale("symlog")
-        ax.yaxis.set_major_locator(
-            SymmetricalLogLocator(base=10 if largest < 1e4 else 1000, linthresh=1)
-        )
+        base = 10 if largest < 1e4 else 1000
+        ax.yaxis.set_major_locator(SymmetricalLogLocator(base=base, linthresh=1))
 
 
 def _positions(points: int) -> np.ndarray:
+    """Equidistant positions from -1 to 1, shape (points,)."""
     return np.linspace(-1, 1, count("points", points, 2, "A curve needs two."))
 
 
-def _coordinates(given: Sequence[int] | None, dim: int) -> list[int]:
-    if given is None:
+def _coordinates(coordinates: Sequence[int] | None, dim: int) -> list[int]:
+    """Check the indices of coordinate axes; default the first two."""
+    if coordinates is None:
         return list(range(min(dim, 2)))
-    chosen = [
-        count("coordinates", i, 0, "Coordinates are counted from 0, as in x[0].") for i in given
-    ]
+    hint = "Coordinates are counted from 0, as in x[0]."
+    chosen = [count("coordinates", i, 0, hint) for i in coordinates]
     if any(i >= dim for i in chosen):
         raise InputError(
-            f"`coordinates` must be whole numbers below {dim}, the dimension; got {short_repr(list(given))}."
+            f"`coordinates` must be whole numbers below {dim}, the dimension; got "
+            f"{short_repr(list(coordinates))}."
         )
     return chosen

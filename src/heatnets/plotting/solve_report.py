@@ -1,4 +1,4 @@
-"""One solve as a page for readers: the problem, the answer with its error, pictures, how it was computed, how to compute it again."""
+"""Report of one solve as an HTML page: problem, answer with its error, figures, computation."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ import numpy as np
 from heatnets import __version__
 from heatnets._core.errors import HeatnetsError
 from heatnets.certify.values import Certificate, rounded
-from heatnets.pde.function import place
+from heatnets.pde.function import place as format_point
 from heatnets.plotting import figures, html
 from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number, seconds
-from heatnets.plotting.line_plots import size_of
+from heatnets.plotting.line_plots import rms_size
 from heatnets.solution import Solution, why_unsolved
 
 _CAPTIONS = {
-    "slices": "u along coordinate axes and random lines through the middle of the region, and what is known of its error.",
+    "slices": (
+        "u along coordinate axes and random lines through the middle of the region, and what "
+        "is known of its error."
+    ),
     "evolution": "u over time in the middle of the region, and what is known of its error.",
-    "residuals": "What is missing in the equation at random points: how often each size, and by time.",
-    "weights": "The trained weights by size, as multiples of 1/M, which plain Monte Carlo would take.",
+    "residuals": (
+        "What is missing in the equation at random points: how often each size, and by time."
+    ),
+    "weights": (
+        "The trained weights by size, as multiples of 1/M, which plain Monte Carlo would take."
+    ),
     "history": "The growth of the network: the error that each round was estimated to leave.",
 }
 
@@ -34,158 +41,169 @@ def page(
     reproduce: str,
     warnings: list[str],
 ) -> str:
-    """One self-contained HTML page of a solve, without script or network, for screens of any width, light or dark, and for print.
+    """Build a self-contained HTML page about one solve.
+
+    The page needs no script and no network; it suits screens of any width, light or dark mode, and
+    print.
 
     Args:
         solution: what `hn.solve` returned.
-        title: of the page.
+        title: title of the page.
         stated: the problem as its author stated it, rows of a name and a formula.
         certificates: (t, x, solution.certify(t, x)) of single points; may be empty.
-        reproduce: the command, or the code, that computes this again.
-        warnings: to be shown with those in `solution.stats["warnings"]`.
+        reproduce: the command, or the code, that repeats the computation.
+        warnings: warnings to be shown with those in `solution.stats["warnings"]`.
+
+    Returns:
+        The HTML text.
     """
     problem = solution.problem
     intro = (
-        f"A parabolic problem in {problem.dim} dimension{'s' if problem.dim > 1 else ''}, 0 ≤ t ≤ {problem.horizon:g}; "
-        f"the answer is wanted on {problem.region}."
+        f"A parabolic problem in {problem.dim} dimension{'s' if problem.dim > 1 else ''}, "
+        f"0 ≤ t ≤ {problem.horizon:g}; the answer is wanted on {problem.region}."
     )
-    told = list(dict.fromkeys([*solution.stats["warnings"], *warnings]))
-    sections = [
-        Section("problem", "The problem", [], [Table("As stated", (ColumnGroup("", ("what", "formula")),), [list(row) for row in stated], words=True)], []),
-        *([Section("warnings", f"Warnings ({len(told)})", [f"{i}. {words}" for i, words in enumerate(told, 1)], [], [])] if told else []),
+    formulas = [list(row) for row in stated]
+    statement = Table("As stated", (ColumnGroup("", ("what", "formula")),), formulas, words=True)
+    sections = [Section("problem", "The problem", [], [statement], [])]
+    messages = list(dict.fromkeys([*solution.stats["warnings"], *warnings]))
+    if messages:
+        numbered = [f"{i}. {message}" for i, message in enumerate(messages, 1)]
+        sections.append(Section("warnings", f"Warnings ({len(messages)})", numbered, [], []))
+    note = _reproduction_note(solution)
+    sections += [
         _answer(solution, certificates),
         _pictures(solution),
-        _computed(solution),
-        Section("again", "How to compute it again", [_again(solution)], [], [], code=reproduce),
-    ]  # fmt: skip
+        _computation(solution),
+        Section("again", "How to compute it again", [note], [], [], code=reproduce),
+    ]
     return html.page(title, intro, sections, flowing=True)
 
 
 def _answer(
     solution: Solution, certificates: list[tuple[float, np.ndarray, Certificate]]
 ) -> Section:
-    """What u is, and how far it may be believed."""
+    """The section about the answer: the estimated error of u, and certified values."""
     stats, region = solution.stats, solution.problem.region
-    estimate, size = stats["estimated_error"], size_of(solution)
+    estimate, size = stats["estimated_error"], rms_size(solution)
     end = "0" if solution.problem.is_terminal else "T"
     where = (
         f"at the point, t = {end}"
         if region.single
         else "root mean square over the region and all times"
     )
-    good = solution.solved is not False
-    if not good:
-        said = [f"N{why_unsolved(stats)[1:]} No value of the network is shown."]
+    solved = solution.solved is not False
+    if not solved:
+        text = f"N{why_unsolved(stats)[1:]} No value of the network is shown."
     elif estimate is None:
-        said = [
-            "No estimate of its error was made, as the solve was of a fixed size. Rows held out of the fit are missed by "
-            f"{number(stats['residual_held_out'])} of their size; u.error() and u.certify(t, x) say more."
-        ]
+        text = (
+            "No estimate of its error was made, as the solve was of a fixed size. Rows held out of "
+            f"the fit are missed by {number(stats['residual_held_out'])} of their size; u.error() "
+            "and u.certify(t, x) say more."
+        )
     else:
-        said = [
-            f"The estimated error of u is {number(estimate)} of its size ({where}; one standard error is added). "
-            f"Its size there is {number(size, 3)}, so that u is off by about {number(estimate * size)}."
-        ]
+        text = (
+            f"The estimated error of u is {number(estimate)} of its size ({where}; one standard "
+            f"error is added). Its size there is {number(size, 3)}, so that u is off by about "
+            f"{number(estimate * size)}."
+        )
+    paragraphs = [text]
     if stats["tolerance_met"] is not None:
         met = "is met" if stats["tolerance_met"] else "is not met"
-        said.append(f"The tolerance that was asked for {met}: growth ended as {stats['stopped']}.")
+        paragraphs.append(
+            f"The tolerance that was asked for {met}: growth ended as {stats['stopped']}."
+        )
     if not certificates:
-        said.append(
-            "No point was certified; u.certify(t, x) gives the true value at a point, with an interval."
+        paragraphs.append(
+            "No point was certified; u.certify(t, x) gives the true value at a point, with an "
+            "interval."
         )
-        return Section("answer", "The answer", said, [], [])
+        return Section("answer", "The answer", paragraphs, [], [])
     rows, verdicts = [], []
-    for i, (t, x, sure) in enumerate(certificates, 1):
-        half, certified = float(sure.halfwidth), bool(sure.certified)
+    for i, (t, x, cert) in enumerate(certificates, 1):
+        half, certified = float(cert.halfwidth), bool(cert.certified)
         network, value, low, high = (
-            rounded(float(v), half) for v in (sure.network, sure.value, sure.low, sure.high)
+            rounded(float(v), half) for v in (cert.network, cert.value, cert.low, cert.high)
         )
-        shown = [network if good else "–", value if good or certified else "–"]
+        # The network's value is shown only if the problem was solved.
+        values = [network if solved else "–", value if solved or certified else "–"]
         interval = [number(half), f"{low} to {high}"] if certified else ["–", "not certified"]
-        rows.append(
-            [str(i), f"{t:g}", place([np.atleast_1d(x)]).removeprefix("x = "), *shown, *interval]
-        )
-        told = [
-            "certified" if certified else "not certified",
-            sure.says_outside() if good else "",
-            *sure.reasons,
-        ]
-        verdict = "; ".join(filter(None, told))
-        verdicts.append(
-            [
-                str(i),
-                f"{100 * sure.confidence:g} %, {int(sure.samples)} samples, {sure.method}",
-                verdict,
-            ]
-        )
-    said.append(
-        "True values at points, each with an interval that holds it as often as its confidence says, "
-        "from samples of the equation that the network's error obeys."
+        point = format_point([np.atleast_1d(x)]).removeprefix("x = ")
+        rows.append([str(i), f"{t:g}", point, *values, *interval])
+        verdict = "certified" if certified else "not certified"
+        outside = cert.says_outside() if solved else ""
+        texts = [text for text in (verdict, outside, *cert.reasons) if text]
+        samples = f"{100 * cert.confidence:g} %, {int(cert.samples)} samples, {cert.method}"
+        verdicts.append([str(i), samples, "; ".join(texts)])
+    paragraphs.append(
+        "True values at points, each with an interval that holds it as often as its confidence "
+        "says, from samples of the equation that the network's error obeys."
     )
-    values = Table(
+    values_table = Table(
         "Values",
         (ColumnGroup("", ("point", "t", "x", "network", "true value", "±", "interval")),),
         rows,
     )
-    judged = Table(
+    verdicts_table = Table(
         "Whether to believe them",
         (ColumnGroup("", ("point", "confidence", "verdict")),),
         verdicts,
         words=True,
     )
-    return Section("answer", "The answer", said, [values, judged], [])
+    return Section("answer", "The answer", paragraphs, [values_table, verdicts_table], [])
 
 
 def _pictures(solution: Solution) -> Section:
-    """Every picture that can be drawn, and in words why one cannot."""
-    shown, missing = [], []
+    """The section of figures, with the reasons for those that cannot be drawn."""
+    pictures, missing = [], []
     for kind, caption in _CAPTIONS.items():
         if solution.solved is False and kind in ("slices", "evolution"):
             missing.append(f"No picture of {kind}: not solved.")
             continue
         try:
-            shown.append(Picture(figures.KINDS[kind](solution), caption))
+            pictures.append(Picture(figures.KINDS[kind](solution), caption))
         except HeatnetsError as error:
             missing.append(f"No picture of {'the ' if kind == 'history' else ''}{kind}: {error}")
-    return Section("pictures", "Pictures", missing, [], shown)
+    return Section("pictures", "Pictures", missing, [], pictures)
 
 
-def _computed(solution: Solution) -> Section:
-    """Sizes, choices, least squares, seconds and versions."""
-    s, given = solution.stats, solution.problem.data_name
-    rows, phases = (
-        s["rows"],
-        {name: spent for name, spent in s["seconds"].items() if spent >= 0.0005},
-    )
+def _computation(solution: Solution) -> Section:
+    """The section about the computation: sizes, options, least squares, seconds, versions."""
+    s, data_name = solution.stats, solution.problem.data_name
+    (M0, M1), rows = s["features"], s["rows"]
+    phases = {name: spent for name, spent in s["seconds"].items() if spent >= 0.0005}
+    phase_texts = [f"{name} {spent:.2g}" for name, spent in phases.items()]
+    pairs = ", in antithetic pairs" if s["antithetic"] else ""
+    degree = s["time_degree"]
+    form = "equation" if s["enforce"] == "equation" else "mild formulation"
+    laplacians = [f"{name}: {method}" for name, method in s["laplacian"].items()]
+    versions = [f"{name} {installed(name)}" for name in ("jax", "numpy", "scipy")]
     facts = {
-        "features": f"{s['features'][0]} from `{given}` + {s['features'][1]} from the source{', in antithetic pairs' if s['antithetic'] else ''}",
+        "features": f"{M0} from `{data_name}` + {M1} from the source{pairs}",
         "family": s["family"],
         "directions": s["design"],
-        "weights in time": f"polynomials of degree {s['time_degree']}"
-        if s["time_degree"]
-        else "constant",
-        "trained on": f"{rows[0]} rows of the {'equation' if s['enforce'] == 'equation' else 'mild formulation'}, {s['collocation']}",
-        f"`{given}`": f"{rows[1]} rows" if s["initial_rows"] == "soft" else "exactly",
-        "least squares": f"{s['solver']}; rank {s['rank']}, condition {number(s['condition'])}, cut-off {number(s['rcond'])}, ridge {number(s['ridge'])}",
-        "misfit of rows": f"{number(s['residual_train'])} where trained, {number(s['residual_held_out'])} where held out (relative)",
-        "Laplacians": "; ".join(f"{name}: {way}" for name, way in s["laplacian"].items()) or "–",
-        "seconds": f"{sum(phases.values()):.2f}: "
-        + ", ".join(f"{name} {spent:.2g}" for name, spent in phases.items()),
+        "weights in time": f"polynomials of degree {degree}" if degree else "constant",
+        "trained on": f"{rows[0]} rows of the {form}, {s['collocation']}",
+        f"`{data_name}`": f"{rows[1]} rows" if s["initial_rows"] == "soft" else "exactly",
+        "least squares": (
+            f"{s['solver']}; rank {s['rank']}, condition {number(s['condition'])}, "
+            f"cut-off {number(s['rcond'])}, ridge {number(s['ridge'])}"
+        ),
+        "misfit of rows": (
+            f"{number(s['residual_train'])} where trained, "
+            f"{number(s['residual_held_out'])} where held out (relative)"
+        ),
+        "Laplacians": "; ".join(laplacians) or "–",
+        "seconds": f"{sum(phases.values()):.2f}: " + ", ".join(phase_texts),
         "growth ended as": s["stopped"] or "– (a fixed size)",
         "device": s["device"],
         "memory": "–" if not s["peak_bytes"] else f"{s['peak_bytes'] / 2**20:,.0f} MiB at most",
         "seed": str(s["seed"]),
-        "versions": f"heatnets {__version__}, Python {platform.python_version()}, "
-        + ", ".join(f"{name} {installed(name)}" for name in ("jax", "numpy", "scipy")),
+        "versions": (
+            f"heatnets {__version__}, Python {platform.python_version()}, " + ", ".join(versions)
+        ),
     }
-    tables = [
-        Table(
-            "What was done",
-            (ColumnGroup("", ("what", "how")),),
-            [[name, str(words)] for name, words in facts.items()],
-            words=True,
-        )
-    ]
+    fact_rows = [[name, str(text)] for name, text in facts.items()]
+    tables = [Table("What was done", (ColumnGroup("", ("what", "how")),), fact_rows, words=True)]
     if s["history"]:
         columns = ("round", "features", "rows", "degree in time", "estimated error", "seconds")
         rounds = [
@@ -203,10 +221,12 @@ def _computed(solution: Solution) -> Section:
     return Section("computed", "How it was computed", [], tables, [])
 
 
-def _again(solution: Solution) -> str:
-    grown = (
-        " How far the growth gets in its seconds depends on the machine."
-        if solution.stats["history"]
-        else ""
+def _reproduction_note(solution: Solution) -> str:
+    """A paragraph on how far a second run gives the same numbers."""
+    text = (
+        f"Every random draw comes from the seed {solution.stats['seed']}: the same versions give "
+        "the same numbers, but for rounding."
     )
-    return f"Every random draw comes from the seed {solution.stats['seed']}: the same versions give the same numbers, but for rounding.{grown}"
+    if solution.stats["history"]:
+        text += " How far the growth gets in its seconds depends on the machine."
+    return text

@@ -1,4 +1,4 @@
-"""How pictures look and how they leave: colours, panels, files for print and for dark pages, SVG for a page of ours."""
+"""Style and output of figures: colours, panels, legends, log axes; image files and inline SVG."""
 
 from __future__ import annotations
 
@@ -21,60 +21,74 @@ from matplotlib.text import Text
 from heatnets._core import atomic_files
 from heatnets._core.errors import InputError
 
-# Okabe-Ito: told apart by colour-blind readers, and in grey; on white and on `_PAPER` each has a contrast of 2.2 or more, the first three of 3.3.
+# The Okabe-Ito palette: distinguishable for colour-blind readers, and in greyscale. On white and on
+# `_PAPER` each colour has a contrast of 2.2 or more, the first three of 3.3.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 GREY = "#777777"
 FORMATS = (".png", ".svg", ".pdf")
 
-_INK, _PAPER = "#e8e6e1", "#16181a"  # of dark pictures: those of `report.page`
-_UNDATED = {
-    ".png": None,
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}  # the same figure is the same file
+# Text and background colour of dark figures, the same as those of `html.page`.
+_INK, _PAPER = "#e8e6e1", "#16181a"
+# File metadata without dates, so that equal figures give identical files.
+_UNDATED = {".png": None, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 def panels(
     rows: int, *, width: float = 5.6, height: float = 2.7, share: bool = False
 ) -> tuple[Figure, list[Any]]:
-    """A figure of panels one below the other, narrow enough to be read on a telephone; `share` for one axis of x."""
+    """A figure with `rows` panels in a column, readable on a phone; `share`: a common x-axis."""
     figure = Figure(figsize=(width, height * rows + 0.5), layout="constrained")
     axes = list(figure.subplots(rows, 1, sharex=share, squeeze=False)[:, 0])
     for ax in axes:
-        gridded(ax)
+        add_grid(ax)
     return figure, axes
 
 
-def gridded(ax: Any) -> None:
-    """A faint grid."""
+def add_grid(ax: Any) -> None:
+    """Draw a faint grid behind the curves."""
     ax.grid(alpha=0.25, linewidth=0.6)
     ax.set_axisbelow(True)
 
 
 def legend(ax: Any, columns: int = 1) -> None:
-    """A legend without a frame."""
+    """Draw a legend without a frame."""
     ax.legend(frameon=False, fontsize=8.5, ncols=columns)
 
 
 def legend_above(ax: Any, title: str, columns: int = 2, more: Iterable[Artist] = ()) -> None:
-    """A title and a legend between it and the panel, where no curve can lie below the words; `more` are handles beside those of the panel."""
+    """Draw a title, and a legend between it and the panel, where it cannot cover a curve.
+
+    Args:
+        ax: the panel.
+        title: its title; may be empty.
+        columns: number of columns of the legend.
+        more: legend handles in addition to those of the panel.
+    """
     handles = [*ax.get_legend_handles_labels()[0], *more]
     rows = -(-len(handles) // columns)
-    across = [
-        handles[i] for j in range(columns) for i in range(j, len(handles), columns)
-    ]  # row by row, as they are read
-    shown = ax.legend(
-        handles=across, frameon=False, fontsize=8.5, ncols=columns, loc="lower left", bbox_to_anchor=(-0.01, 1.0),
-        borderaxespad=0.2, handlelength=1.7, columnspacing=1.4,
-    )  # fmt: skip
-    shown.set_in_layout(
-        False
-    )  # else long words would make the panel narrow; the title keeps the room
+    # Matplotlib fills a legend column by column; this order makes it read row by row.
+    by_row = [handles[i] for j in range(columns) for i in range(j, len(handles), columns)]
+    box = ax.legend(
+        handles=by_row,
+        frameon=False,
+        fontsize=8.5,
+        ncols=columns,
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 1.0),
+        borderaxespad=0.2,
+        handlelength=1.7,
+        columnspacing=1.4,
+    )
+    # Long labels must not make the panel narrower; the padding of the title reserves the space.
+    box.set_in_layout(False)
     ax.set_title(title or " ", pad=(8 if title else -4) + 13.5 * rows, loc="left", fontsize=10.5)
 
 
-def decades(ax: Any) -> None:
-    """A logarithmic axis of y from one power of ten to another, without the depths to which a curve dips in a few of its points."""
+def set_log_decades(ax: Any) -> None:
+    """Make the y-axis logarithmic, with limits at powers of ten.
+
+    The lower limit ignores the few points where a curve dips below 1e-3 of its median.
+    """
     curves = [np.asarray(line.get_ydata(), float) for line in ax.lines]
     curves = [y[np.isfinite(y) & (y > 0)] for y in curves if np.any(np.isfinite(y) & (y > 0))]
     ax.set_yscale("log")
@@ -85,8 +99,8 @@ def decades(ax: Any) -> None:
         ax.set_ylim(10.0**first, 10.0**last)
 
 
-def spelled(figure: Figure, ax: Any) -> None:
-    """The common factor or offset of the ticks of y in the axis' label, where it lies below no other words."""
+def move_offset_to_label(figure: Figure, ax: Any) -> None:
+    """Move the common factor or offset of the y ticks into the label of the axis."""
     figure.draw_without_rendering()
     offset = ax.yaxis.get_offset_text()
     if offset.get_text():
@@ -95,7 +109,16 @@ def spelled(figure: Figure, ax: Any) -> None:
 
 
 def save(figure: Figure, path: str | Path, dark: bool = False) -> Path:
-    """Write a figure as its file name says (.png, .svg, .pdf), whole or not at all; `dark` for light ink on a dark ground."""
+    """Write a figure to a file, atomically: either the complete file is written or none.
+
+    Args:
+        figure: the figure.
+        path: the file; its ending, .png, .svg or .pdf, sets the format.
+        dark: light text on a dark background.
+
+    Returns:
+        The path of the file.
+    """
     target = Path(path)
     ending = target.suffix.lower()
     if ending not in FORMATS:
@@ -105,25 +128,33 @@ def save(figure: Figure, path: str | Path, dark: bool = False) -> Path:
     out = io.BytesIO()
     with (
         matplotlib.rc_context({"svg.hashsalt": "heatnets"}),
-        _darkened(figure) if dark else contextlib.nullcontext(),
+        _dark_colours(figure) if dark else contextlib.nullcontext(),
     ):
         figure.savefig(out, format=ending[1:], dpi=160, metadata=_UNDATED[ending])
     return atomic_files.write(target, out.getvalue())
 
 
 def svg(figure: Figure) -> str:
-    """A figure as SVG text to stand inside a page: no background, and black is the colour of the page's own text."""
+    """Convert a figure to SVG for an HTML page: transparent, with black as the page's text colour.
+
+    Args:
+        figure: the figure.
+
+    Returns:
+        The text of the <svg> element.
+    """
     out = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "heatnets"}):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    drawn = out.getvalue()
-    drawn = drawn[drawn.index("<svg") :]
-    # Text and lines in matplotlib's black carry the colour, or none at all, which means black too.
-    drawn = re.sub(r"#000000|#262626", "currentColor", drawn)
-    return drawn.replace("<svg ", '<svg fill="currentColor" ', 1)
+    text = out.getvalue()
+    text = text[text.index("<svg") :]
+    # Matplotlib's black text and lines have a colour attribute, or none, which means black too.
+    text = re.sub(r"#000000|#262626", "currentColor", text)
+    return text.replace("<svg ", '<svg fill="currentColor" ', 1)
 
 
-_PAINTED: dict[type[Artist], tuple[str, ...]] = {
+# The colour properties of each kind of artist.
+_COLOUR_PROPERTIES: dict[type[Artist], tuple[str, ...]] = {
     Text: ("color",),
     Line2D: ("color", "markerfacecolor", "markeredgecolor"),
     Patch: ("facecolor", "edgecolor"),
@@ -132,18 +163,21 @@ _PAINTED: dict[type[Artist], tuple[str, ...]] = {
 
 
 @contextlib.contextmanager
-def _darkened(figure: Figure) -> Iterator[None]:
-    """Black and white of a figure exchanged for light ink and dark paper, for as long as this lasts; all other colours can be seen on both."""
-    figure.draw_without_rendering()  # makes the ticks
+def _dark_colours(figure: Figure) -> Iterator[None]:
+    """Context in which black and white of a figure are replaced by `_INK` and `_PAPER`.
+
+    All other colours are visible on both backgrounds.
+    """
+    figure.draw_without_rendering()  # creates the ticks
     changed: list[tuple[Artist, str, Any]] = []
     try:
-        for kind, names in _PAINTED.items():
+        for kind, names in _COLOUR_PROPERTIES.items():
             for artist in figure.findobj(kind):
                 if isinstance(artist, Collection) and artist.get_array() is not None:
                     continue
                 for name in names:
                     old = getattr(artist, f"get_{name}")()
-                    new = _exchanged(old)
+                    new = _dark_colour(old)
                     if new is not None:
                         changed.append((artist, name, old))
                         artist.set(**{name: new})
@@ -153,14 +187,13 @@ def _darkened(figure: Figure) -> Iterator[None]:
             artist.set(**{name: old})
 
 
-def _exchanged(colour: Any) -> Any:
-    """Light ink for black and dark paper for white, each as opaque as before; None for what stays."""
+def _dark_colour(colour: Any) -> Any:
+    """`_INK` for black and `_PAPER` for white, with the same opacity; None for other colours."""
     rgba = matplotlib.colors.to_rgba_array(colour)
     new = rgba.copy()
     for old, other in (((0.0, 0.0, 0.0), _INK), ((1.0, 1.0, 1.0), _PAPER)):
-        new[np.all(rgba[:, :3] == old, axis=1) & (rgba[:, 3] > 0), :3] = matplotlib.colors.to_rgb(
-            other
-        )
+        visible = np.all(rgba[:, :3] == old, axis=1) & (rgba[:, 3] > 0)
+        new[visible, :3] = matplotlib.colors.to_rgb(other)
     if np.array_equal(new, rgba):
         return None
     return new if np.ndim(colour) == 2 else tuple(new[0])

@@ -70,46 +70,70 @@ KINDS = {
 
 
 def names(kind: str | None = None) -> list[str]:
-    """The names `get` knows; or those of a kind: "heat" (D Δ and a source), "linear" (drift, anisotropy, reaction), "variable" (coefficients that are functions), "semilinear" (sources that depend on u), "finance"."""
+    """List the names of the problems that `get` can build.
+
+    Args:
+        kind: one kind only: "heat" (D Δ and a source), "linear" (drift, anisotropy, reaction),
+            "variable" (coefficients that are functions), "semilinear" (sources that depend on u),
+            or "finance"; default all kinds.
+
+    Returns:
+        The names, for example "oscillating".
+    """
     if kind is None:
         return list(PROBLEMS)
-    homes = [module.__name__ for module in KINDS[choice("kind", kind, KINDS)]]
-    return [name for name, make in PROBLEMS.items() if make.__module__ in homes]
+    modules = [module.__name__ for module in KINDS[choice("kind", kind, KINDS)]]
+    return [name for name, make in PROBLEMS.items() if make.__module__ in modules]
 
 
 def parameters_of(name: str) -> list[str]:
-    """The parameters `get` takes for a name."""
+    """List the parameters that `get` takes for a problem.
+
+    Args:
+        name: the name of the problem.
+
+    Returns:
+        The names of its parameters, for example "dim" and "horizon".
+    """
     if name not in PROBLEMS:
         raise InputError(f"`name` must be one of {', '.join(map(repr, PROBLEMS))}; got {name!r}.")
     return list(inspect.signature(PROBLEMS[name]).parameters)
 
 
 def words_of(name: str) -> str:
-    """What a named problem is, in a line or two: its formula and exact solution."""
+    """Describe a named problem in a line or two: its formula and exact solution."""
     parameters_of(name)
     return " ".join((inspect.getdoc(PROBLEMS[name]) or "").split("\n\n")[0].split())
 
 
 def _origin(name: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
-    """What a file can tell of a named problem; None where a parameter is more than numbers."""
-    told = words({"named": name, "parameters": parameters})
+    """Name and parameters for result files; None if a parameter is not serialisable as JSON."""
+    origin = words({"named": name, "parameters": parameters})
     try:
-        json.dumps(told)
+        json.dumps(origin)
     except TypeError:
         return None
-    return told
+    return origin
 
 
 def get(name: str, **parameters: Any) -> Problem:
-    """A named problem. Parameters are those of its function here, for example `dim` and `horizon`.
+    """Build a named problem.
 
     >>> import heatnets as hn
     >>> hn.problems.get("oscillating", dim=1000).dim
     1000
+
+    Args:
+        name: one of `names()`.
+        **parameters: parameters of the problem (see `parameters_of`), for example `dim`, `horizon`.
+
+    Returns:
+        The problem, in most cases with its exact solution.
     """
     known = parameters_of(name)
     if unknown := [p for p in parameters if p not in known]:
         raise InputError(
-            f"problem {name!r} takes the parameters {', '.join(known)}; got {', '.join(map(repr, unknown))}."
+            f"problem {name!r} takes the parameters {', '.join(known)}; got "
+            f"{', '.join(map(repr, unknown))}."
         )
     return PROBLEMS[name](**parameters).with_provenance(_origin(name, parameters))

@@ -1,4 +1,7 @@
-"""Test problems whose operator is more than D Δ: anisotropy with drift, reversion to a mean with a reaction; any dimension, exact solutions."""
+"""Test problems with constant coefficients and exact solutions, in any dimension.
+
+Anisotropic diffusion with drift; an Ornstein-Uhlenbeck process with a reaction.
+"""
 
 from __future__ import annotations
 
@@ -18,38 +21,41 @@ Scalar = Float[Array, ""]
 
 
 class Axes(eqx.Module):
-    """A = Q diag(λ) Qᵀ with random axes Q and λ from 2/condition to 2, and a random drift b of length √dim/2."""
+    """A = Q diag(λ) Qᵀ with random eigenvectors Q and λ from 2/condition to 2; a random drift b.
 
-    Q: Any
-    rates: Any
-    drift: Any
+    The drift has a length of about √dim/2.
+    """
+
+    Q: Any  # (dim, dim)
+    rates: Any  # λ, (dim,)
+    drift: Any  # b, (dim,)
 
     def along(self, t: Scalar, x: Vector) -> Vector:
-        """x + bt in A's own axes."""
+        """Qᵀ (x + bt): the coordinates of x + bt in the eigenvectors of A."""
         return (x + self.drift * t) @ self.Q
 
     @property
     def matrix(self) -> np.ndarray:
+        """A, shape (dim, dim)."""
         return (self.Q * self.rates) @ self.Q.T
 
 
 def _axes(dim: int, condition: float, seed: int) -> Axes:
+    """Draw random eigenvectors and a random drift."""
     rng = np.random.default_rng(seed)
     Q = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
     return Axes(Q, 2 * np.geomspace(1 / condition, 1.0, dim), 0.5 * rng.standard_normal(dim))
 
 
 class Bell(eqx.Module):
-    """u of u0 = exp(-|x|²/d): Π (1 + 4λ_i t/d)^{-1/2} exp(-y_i²/(d + 4λ_i t)), y = x + bt in A's axes."""
+    """u for u0 = exp(-|x|²/d): Π (1 + 4λ_i t/d)^{-1/2} exp(-y_i²/(d + 4λ_i t)), y = Qᵀ(x + bt)."""
 
     axes: Axes
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         d, spread = x.size, 4 * self.axes.rates * t / x.size
-        return jnp.exp(
-            -0.5 * jnp.sum(jnp.log1p(spread))
-            - jnp.sum(self.axes.along(t, x) ** 2 / (1 + spread)) / d
-        )
+        log_factor = -0.5 * jnp.sum(jnp.log1p(spread))
+        return jnp.exp(log_factor - jnp.sum(self.axes.along(t, x) ** 2 / (1 + spread)) / d)
 
 
 class BellAtStart(eqx.Module):
@@ -60,7 +66,7 @@ class BellAtStart(eqx.Module):
 
 
 class RidgeBell(eqx.Module):
-    """u of u0 = exp(-(a·x)²): (1 + 4vt)^{-1/2} exp(-(a·(x + bt))²/(1 + 4vt)), v = aᵀAa."""
+    """u for u0 = exp(-(a·x)²): (1 + 4vt)^{-1/2} exp(-(a·(x + bt))²/(1 + 4vt)), v = aᵀAa."""
 
     direction: Any
     drift: Any
@@ -72,14 +78,13 @@ class RidgeBell(eqx.Module):
 
 
 class Waves(eqx.Module):
-    """Σ e^{-4λ_i t} sin(2 y_i)/√d, y = x + bt in A's axes."""
+    """Σ e^{-4λ_i t} sin(2 y_i)/√d, y = Qᵀ(x + bt)."""
 
     axes: Axes
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
-        return jnp.sum(
-            jnp.exp(-4 * self.axes.rates * t) * jnp.sin(2 * self.axes.along(t, x))
-        ) / np.sqrt(x.size)
+        decay = jnp.exp(-4 * self.axes.rates * t)
+        return jnp.sum(decay * jnp.sin(2 * self.axes.along(t, x))) / np.sqrt(x.size)
 
 
 class Start(eqx.Module):
@@ -92,7 +97,7 @@ class Start(eqx.Module):
 
 
 class Reverted(eqx.Module):
-    """e^{ct} E exp(-|X_t|²/d) of an Ornstein-Uhlenbeck process from x."""
+    """e^{ct} E exp(-|X_t|²/d) for an Ornstein-Uhlenbeck process X that starts in x."""
 
     rate: Any
     mean: Any

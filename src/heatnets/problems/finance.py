@@ -1,4 +1,7 @@
-"""Option prices: Black and Scholes in many dimensions, correlated, every time calendar time, u(T, x) the payoff."""
+"""Option prices in the multivariate Black-Scholes model with correlated assets.
+
+All are terminal-value problems in calendar time: u(T, x) is the payoff.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ Scalar = Float[Array, ""]
 
 
 def market(dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Volatilities from 15 to 35 %, and correlations from three common factors (between -0.7 and 0.9 in ten dimensions)."""
+    """Volatilities, shape (dim,), and correlations, shape (dim, dim), of the test market.
+
+    The volatilities run from 15 to 35 %. The correlations come from three common factors; in ten
+    dimensions they are between -0.7 and 0.9.
+    """
     loads = 0.8 * np.random.default_rng(7).standard_normal((dim, 3))
     covariance = loads @ loads.T + np.eye(dim)
     size = np.sqrt(np.diag(covariance))
@@ -62,22 +69,22 @@ class BestPayoff(eqx.Module):
 
 
 class GeometricPrice(eqx.Module):
-    """The formula of Black and Scholes for the geometric mean, which is lognormal."""
+    """The Black-Scholes formula for a call on the geometric mean, which is lognormal."""
 
     strike: Any
     rate: Any
     horizon: Any
-    variance: Any  # of the logarithm of the mean, per time
-    trend: Any
+    variance: Any  # of the logarithm of the mean, per unit of time
+    trend: Any  # drift of the logarithm of the mean, per unit of time
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
-        left = jnp.maximum(self.horizon - t, 1e-300)
-        centre, width = jnp.mean(jnp.log(x)) + self.trend * left, jnp.sqrt(self.variance * left)
+        remaining = jnp.maximum(self.horizon - t, 1e-300)
+        centre = jnp.mean(jnp.log(x)) + self.trend * remaining
+        width = jnp.sqrt(self.variance * remaining)
         z = (centre - jnp.log(self.strike)) / width
-        expected = jnp.exp(centre + 0.5 * width**2) * norm.cdf(z + width) - self.strike * norm.cdf(
-            z
-        )
-        return jnp.exp(-self.rate * left) * expected
+        forward = jnp.exp(centre + 0.5 * width**2)
+        expected = forward * norm.cdf(z + width) - self.strike * norm.cdf(z)
+        return jnp.exp(-self.rate * remaining) * expected
 
 
 class SquaresPrice(eqx.Module):
@@ -98,14 +105,20 @@ class Squares(eqx.Module):
         return jnp.sum(x**2)
 
 
-def _priced(
+def _option_problem(
     payoff: Any, dim: int, horizon: float, rate: float, region: Region | None, exact: Any = None
 ) -> Problem:
+    """The price of a payoff in the test market; the default region is the spot price 100."""
     volatility, correlation = market(dim)
     return Problem(
-        dim=dim, horizon=horizon, terminal=payoff, process=GeometricBrownian(volatility, rate, correlation), reaction=-rate,
-        region=Point(np.full(dim, 100.0)) if region is None else region, exact=exact,
-    )  # fmt: skip
+        dim=dim,
+        horizon=horizon,
+        terminal=payoff,
+        process=GeometricBrownian(volatility, rate, correlation),
+        reaction=-rate,
+        region=Point(np.full(dim, 100.0)) if region is None else region,
+        exact=exact,
+    )
 
 
 def geometric_basket(
@@ -115,13 +128,20 @@ def geometric_basket(
     rate: float = 0.03,
     region: Region | None = None,
 ) -> Problem:
-    """A call on the geometric mean of correlated assets, in closed form; at the spot 100 unless a region is given."""
+    """A call on the geometric mean of correlated assets, in closed form; at the spot 100 unless
+    a region is given."""
     n = dimension(dim)
     volatility, correlation = market(n)
     variance = volatility @ correlation @ volatility / n**2
-    given = (number("strike", strike), np.asarray(float(rate)), number("horizon", horizon))
-    exact = GeometricPrice(*given, variance, np.asarray(rate - 0.5 * np.mean(volatility**2)))
-    return _priced(GeometricPayoff(given[0]), n, horizon, rate, region, exact)
+    strike_array = number("strike", strike)
+    exact = GeometricPrice(
+        strike=strike_array,
+        rate=np.asarray(float(rate)),
+        horizon=number("horizon", horizon),
+        variance=variance,
+        trend=np.asarray(rate - 0.5 * np.mean(volatility**2)),
+    )
+    return _option_problem(GeometricPayoff(strike_array), n, horizon, rate, region, exact)
 
 
 def arithmetic_basket(
@@ -132,9 +152,8 @@ def arithmetic_basket(
     region: Region | None = None,
 ) -> Problem:
     """A call on the mean of correlated assets: no closed form."""
-    return _priced(
-        ArithmeticPayoff(number("strike", strike)), dimension(dim), horizon, rate, region
-    )
+    payoff = ArithmeticPayoff(number("strike", strike))
+    return _option_problem(payoff, dimension(dim), horizon, rate, region)
 
 
 def max_call(
@@ -145,35 +164,50 @@ def max_call(
     region: Region | None = None,
 ) -> Problem:
     """A call on the best of correlated assets: no closed form."""
-    return _priced(BestPayoff(number("strike", strike)), dimension(dim), horizon, rate, region)
+    payoff = BestPayoff(number("strike", strike))
+    return _option_problem(payoff, dimension(dim), horizon, rate, region)
 
 
 def barenblatt(
     dim: int = 100, horizon: float = 1.0, volatility: float = 0.4, rate: float = 0.05
 ) -> Problem:
-    """Black, Scholes and Barenblatt with the volatility at its upper end, where the payoff |x|² keeps it: linear, in closed form."""
+    """Black, Scholes and Barenblatt with the volatility at its upper end, where the payoff |x|²
+    keeps it: linear, in closed form."""
     n = dimension(dim)
-    given = [np.asarray(float(rate)), number("volatility", volatility), number("horizon", horizon)]
+    exact = SquaresPrice(
+        rate=np.asarray(float(rate)),
+        volatility=number("volatility", volatility),
+        horizon=number("horizon", horizon),
+    )
     return Problem(
-        dim=n, horizon=horizon, terminal=Squares(), process=GeometricBrownian(volatility, rate), reaction=-rate,
-        region=Box(0.5, 1.5), exact=SquaresPrice(*given),
-    )  # fmt: skip
+        dim=n,
+        horizon=horizon,
+        terminal=Squares(),
+        process=GeometricBrownian(volatility, rate),
+        reaction=-rate,
+        region=Box(0.5, 1.5),
+        exact=exact,
+    )
 
 
 class DefaultRate(eqx.Module):
-    """-(1 - δ) Q(v) v - R v: what a claim of value v loses by default at the rate Q(v), which falls from γ_h below v_h to γ_l above v_l, and by discounting."""
+    """The source -(1 - δ) Q(v) v - R v: losses of a claim of value v by default and by discounting.
+
+    The default rate Q(v) falls linearly from γ_h below v_h to γ_l above v_l; δ is the recovery.
+    """
 
     recovery: Any
     rate: Any
 
     def __call__(self, t: Scalar, x: Vector, u: Scalar) -> Scalar:
-        (low, high), (often, seldom) = (50.0, 70.0), (0.2, 0.02)
-        intensity = jnp.interp(u, jnp.array([low, high]), jnp.array([often, seldom]))
+        values, rates = jnp.array([50.0, 70.0]), jnp.array([0.2, 0.02])
+        intensity = jnp.interp(u, values, rates)
         return -(1 - self.recovery) * intensity * u - self.rate * u
 
 
 def default_risk(dim: int = 100, horizon: float = 1.0) -> Problem:
-    """The price of a claim on the worst of `dim` assets that may default, of the deep-BSDE paper: at spot 100, volatility 20 %, drift and rate 2 %, recovery 2/3.
+    """The price of a claim on the worst of `dim` assets that may default, of the deep-BSDE paper:
+    at spot 100, volatility 20 %, drift and rate 2 %, recovery 2/3.
 
     The paper gives 57.300 for d = 100 and T = 1, by multilevel Picard.
     """

@@ -1,8 +1,8 @@
 """The paper's four test problems, with exact solutions.
 
-Functions are modules with array fields, so that a sweep over T, D or parameters compiles once per dimension.
-`closed_form=False` leaves the Laplacians out and writes sines as a user would, with jax.numpy; `closed_form=True` has
-Laplacians and faster sines.
+Functions are modules with array fields, so that a sweep over T, D or other parameters compiles once
+per dimension. `closed_form=True` uses Laplacians in closed form and faster sines;
+`closed_form=False` has no Laplacians, and sines from jax.numpy, as a user would write them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from heatnets.pde.regions import Box
 from heatnets.problems import elementary
 from heatnets.problems.parameters import dimension, number
 
-TRAIN_REGION = Box(
-    -np.pi, np.pi
-)  # where the paper trains Examples 2 and 3 and the 1-D example; it tests on half of it
+# Where the paper trains Examples 2 and 3 and the 1-D example; it tests on a box of half the width.
+TRAIN_REGION = Box(-np.pi, np.pi)
 
 Vector = Float[Array, "dim"]
 Scalar = Float[Array, ""]
 
 
-def _with(closed_form: bool, f: Callable[..., Any], laplacian: Callable[..., Any]) -> Function:
+def _function(closed_form: bool, f: Callable[..., Any], laplacian: Callable[..., Any]) -> Function:
+    """f as a `Function`, with its Laplacian if `closed_form`."""
     return Function(f, laplacian=laplacian if closed_form else None)
 
 
@@ -39,7 +39,7 @@ class SineSum(eqx.Module):
 
     amplitudes: Any  # c_i / √(Σ c_i²)
     wavenumber: Any
-    maths: Any = eqx.field(static=True)  # where sin and cos come from: jax.numpy, or `elementary`
+    maths: Any = eqx.field(static=True)  # module of sin and cos: jax.numpy, or `elementary`
 
     def __init__(self, dim: int, wavenumber: float, closed_form: bool) -> None:
         self.amplitudes = np.full(dim, 1 / np.sqrt(dim))
@@ -90,15 +90,16 @@ def oscillating(
     wavenumber: float = 2.0,
     closed_form: bool = True,
 ) -> Problem:
-    """Example 2: u = (t + e^{-t}) S_k(x), k = 2, wanted on [-π/2, π/2]^d. Additive, and u0 is an eigenfunction: easy."""
+    """Example 2: u = (t + e^{-t}) S_k(x), k = 2, wanted on [-π/2, π/2]^d. Additive, and u0 is an
+    eigenfunction: easy."""
     shape = SineSum(dimension(dim), wavenumber, closed_form)
     source = OscillatingSource(shape, number("diffusion", diffusion))
     return Problem(
         dim=dim,
         horizon=horizon,
         diffusion=diffusion,
-        initial=_with(closed_form, shape, shape.laplacian),
-        source=_with(closed_form, source, source.laplacian),
+        initial=_function(closed_form, shape, shape.laplacian),
+        source=_function(closed_form, source, source.laplacian),
         region=Box(-np.pi / 2, np.pi / 2),
         exact=OscillatingSolution(shape),
     )
@@ -133,13 +134,14 @@ class SineProductSolution(eqx.Module):
 def product_of_sines(
     dim: int = 5, horizon: float = 0.05, diffusion: float = 1.0, closed_form: bool = True
 ) -> Problem:
-    """Example 1: u0 = Π sin(πx_i), no source, wanted on [-1, 1]^d (the paper does not name its region)."""
+    """Example 1: u0 = Π sin(πx_i), no source, wanted on [-1, 1]^d (the paper does not name its
+    region)."""
     shape = SineProduct(elementary if closed_form else jnp)
     return Problem(
         dim=dimension(dim),
         horizon=horizon,
         diffusion=diffusion,
-        initial=_with(closed_form, shape, shape.laplacian),
+        initial=_function(closed_form, shape, shape.laplacian),
         region=Box(-1.0, 1.0),
         exact=SineProductSolution(number("diffusion", diffusion)),
     )
@@ -162,40 +164,34 @@ class NonseparableSolution(eqx.Module):
 
 
 class NonseparableSource(eqx.Module):
-    """F of Example 3 as F = a(t) S_k + E H, H = (p0 + p1 |x|²) S + p2 W, with S = S_m, W = x·∇S, b = βt/d.
+    """F of Example 3 as F = a(t) S_k + E H, H = (p0 + p1 |x|²) S + p2 W.
 
-    Collecting the paper's terms: p0 = q' + D q m² + 2 D q b d, p1 = -β q/d - 4 D q b², p2 = 4 D q b.
+    Here S = S_m, W = x·∇S, b = βt/d. Collecting the paper's terms:
+    p0 = q' + D q m² + 2 D q b d, p1 = -β q/d - 4 D q b², p2 = 4 D q b.
     """
 
     solution: NonseparableSolution
     diffusion: Any
 
     def _coefficients(self, t: Scalar, dim: int) -> tuple[Scalar, ...]:
+        """a, b, p0, p1, p2 at time t."""
         u, D = self.solution, self.diffusion
         q, dq = jax.jvp(u.q, (t,), (jnp.ones_like(t),))
         m2, b = u.fast.wavenumber**2, u.beta * t / dim
         a = 1 - jnp.exp(-t) + D * u.slow.wavenumber**2 * _growth(t)
-        return (
-            a,
-            b,
-            dq + D * q * m2 + 2 * D * q * b * dim,
-            -u.beta * q / dim - 4 * D * q * b**2,
-            4 * D * q * b,
-        )
+        p0 = dq + D * q * m2 + 2 * D * q * b * dim
+        p1 = -u.beta * q / dim - 4 * D * q * b**2
+        p2 = 4 * D * q * b
+        return a, b, p0, p1, p2
 
     def _sums(self, x: Vector) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-        c, m, maths = (
-            self.solution.fast.amplitudes,
-            self.solution.fast.wavenumber,
-            self.solution.fast.maths,
-        )
+        """|x|², S, W = x·∇S, and V = Σ c_i x_i² sin(m x_i)."""
+        fast = self.solution.fast
+        c, m, maths = fast.amplitudes, fast.wavenumber, fast.maths
         sine, cosine = maths.sin(m * x), maths.cos(m * x)
-        return (
-            jnp.sum(x**2),
-            jnp.sum(c * sine),
-            m * jnp.sum(c * x * cosine),
-            jnp.sum(c * x**2 * sine),
-        )
+        square, S = jnp.sum(x**2), jnp.sum(c * sine)
+        W, V = m * jnp.sum(c * x * cosine), jnp.sum(c * x**2 * sine)
+        return square, S, W, V
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         a, b, p0, p1, p2 = self._coefficients(t, x.size)
@@ -203,7 +199,10 @@ class NonseparableSource(eqx.Module):
         return a * self.solution.slow(x) + jnp.exp(-b * s) * ((p0 + p1 * s) * S + p2 * W)
 
     def laplacian(self, t: Scalar, x: Vector) -> Scalar:
-        """Δ(E H) = E [(4b²|x|² - 2bd) H - 4b x·∇H + ΔH], with x·∇W = W - m² V, V = Σ c_i x_i² sin(m x_i), ΔW = -m²(2S + W)."""
+        """ΔF, by Δ(E H) = E [(4b²|x|² - 2bd) H - 4b x·∇H + ΔH].
+
+        Here x·∇W = W - m² V, V = Σ c_i x_i² sin(m x_i), ΔW = -m²(2S + W).
+        """
         a, b, p0, p1, p2 = self._coefficients(t, x.size)
         s, S, W, V = self._sums(x)
         d, m2 = x.size, self.solution.fast.wavenumber**2
@@ -222,7 +221,8 @@ def nonseparable(
     beta: float = 1.0,
     closed_form: bool = True,
 ) -> Problem:
-    """Example 3: u = g S_2 + α t² e^{-t/3} exp(-βt|x|²/d) S_3, wanted on [-π/2, π/2]^d. The paper gives no α and β; 1 here."""
+    """Example 3: u = g S_2 + α t² e^{-t/3} exp(-βt|x|²/d) S_3, wanted on [-π/2, π/2]^d. The paper
+    gives no α and β; 1 here."""
     n = dimension(dim)
     slow = SineSum(n, 2.0, closed_form)
     solution = NonseparableSolution(
@@ -233,8 +233,8 @@ def nonseparable(
         dim=n,
         horizon=horizon,
         diffusion=diffusion,
-        initial=_with(closed_form, slow, slow.laplacian),
-        source=_with(closed_form, source, source.laplacian),
+        initial=_function(closed_form, slow, slow.laplacian),
+        source=_function(closed_form, source, source.laplacian),
         region=Box(-np.pi / 2, np.pi / 2),
         exact=solution,
     )

@@ -10,9 +10,10 @@ from heatnets._core.errors import count, positive
 
 
 def dimension(dim: Any) -> int:
+    """Check a dimension: a positive integer."""
     return count("dim", dim, 1, "It is the number of space coordinates.")
 
 
 def number(name: str, value: Any) -> np.ndarray:
-    """A positive parameter as an array, so that JAX traces it."""
+    """Check a positive parameter; an array of shape (), so that JAX traces it."""
     return np.asarray(positive(name, value, "It is a parameter of the problem."))

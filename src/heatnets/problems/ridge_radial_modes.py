@@ -1,9 +1,8 @@
-"""Test problems of different structure, any dimension, exact solutions: functions of one coordinate, and sums of eigenfunctions.
+"""Heat-equation test problems with exact solutions, in any dimension.
 
-    OneCoordinate   p(t, y(x)), y = a·x (ridges) or |x|²/d (radial functions):  Δ = slope² ∂_yy p + bend ∂_y p
-    Modes           Σ_k a_k(t) e_k(x) with Δ e_k = -λ_k e_k
-
-Both hold solution, source and Laplacians alike: the source of a solution u is u_t - D Δu, again of the same form.
+`OneCoordinate`: p(t, y(x)), y = a·x or |x|²/d, with the Laplacian |∇y|² ∂_yy p + Δy ∂_y p.
+`Modes`: Σ_k a_k(t) e_k(x) with Δ e_k = -λ_k e_k.
+Both represent solutions u and their sources u_t - D Δu, which have the same form.
 """
 
 from __future__ import annotations
@@ -36,21 +35,22 @@ def _derivative(f: Callable[[Scalar], Scalar], y: Scalar) -> Scalar:
 
 
 class Ridge(eqx.Module):
-    """y = a·x."""
+    """The coordinate y = a·x."""
 
-    weights: Any
+    weights: Any  # a, (dim,)
 
     def __call__(self, x: Vector) -> Scalar:
         return jnp.sum(self.weights * x)
 
     def slope2(self, y: Scalar) -> Scalar:
+        """|∇y|²."""
         return jnp.sum(self.weights**2)
 
     bend = 0.0  # Δy
 
 
 class Radius(eqx.Module):
-    """y = |x|²/d."""
+    """The coordinate y = |x|²/d."""
 
     dim: int = eqx.field(static=True)
 
@@ -58,13 +58,14 @@ class Radius(eqx.Module):
         return jnp.sum(x**2) / self.dim
 
     def slope2(self, y: Scalar) -> Scalar:
+        """|∇y|²."""
         return 4 * y / self.dim
 
     bend = 2.0  # Δy
 
 
 class OneCoordinate(eqx.Module):
-    """p(t, y(x)); with `forced`, its source p_t - D Δp."""
+    """The function p(t, y(x)); if `forced`, its source p_t - D Δp."""
 
     profile: Profile = eqx.field(static=True)
     coordinate: Ridge | Radius
@@ -72,40 +73,44 @@ class OneCoordinate(eqx.Module):
     forced: bool = eqx.field(static=True, default=False)
 
     def _p(self, t: Scalar, y: Scalar) -> Scalar:
+        """p(t, y)."""
         return self.profile(t, y, self.diffusion)
 
     def _laplacian(self, p: Callable[[Scalar], Scalar], y: Scalar) -> Scalar:
+        """Δ p(y(x)) as a function of y."""
         first, second = jax.jvp(lambda z: _derivative(p, z), (y,), (jnp.ones_like(y),))
         return self.coordinate.slope2(y) * second + self.coordinate.bend * first
 
-    def _of(self, t: Scalar, y: Scalar) -> Scalar:
+    def _value(self, t: Scalar, y: Scalar) -> Scalar:
+        """p(t, y), or its source if `forced`."""
         if not self.forced:
             return self._p(t, y)
-        return _derivative(lambda s: self._p(s, y), t) - self.diffusion * self._laplacian(
-            lambda z: self._p(t, z), y
-        )
+        time_derivative = _derivative(lambda s: self._p(s, y), t)
+        return time_derivative - self.diffusion * self._laplacian(lambda z: self._p(t, z), y)
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
-        return self._of(t, self.coordinate(x))
+        return self._value(t, self.coordinate(x))
 
     def laplacian(self, t: Scalar, x: Vector) -> Scalar:
-        return self._laplacian(lambda z: self._of(t, z), self.coordinate(x))
+        return self._laplacian(lambda z: self._value(t, z), self.coordinate(x))
 
     @property
     def source(self) -> OneCoordinate:
+        """The source p_t - D Δp of this solution."""
         return OneCoordinate(self.profile, self.coordinate, self.diffusion, forced=True)
 
 
 class Modes(eqx.Module):
-    """Σ_k a_k(t) e_k(x) with Δ e_k = -λ_k e_k; with `forced`, its source Σ_k (a_k' + D λ_k a_k) e_k."""
+    """Σ_k a_k(t) e_k(x), Δ e_k = -λ_k e_k; if `forced`, its source Σ_k (a_k' + D λ_k a_k) e_k."""
 
     amplitudes: Callable[[Scalar, Array], Array] = eqx.field(static=True)  # a(t, D λ)
-    functions: Callable[[Vector], Array]
-    eigenvalues: Any
+    functions: Callable[[Vector], Array]  # x -> e(x), (modes,)
+    eigenvalues: Any  # λ, (modes,)
     diffusion: Any
     forced: bool = eqx.field(static=True, default=False)
 
     def _a(self, t: Scalar) -> Array:
+        """Coefficients of the eigenfunctions at time t, shape (modes,)."""
         rates = self.diffusion * self.eigenvalues
         a, change = jax.jvp(lambda s: self.amplitudes(s, rates), (t,), (jnp.ones_like(t),))
         return change + rates * a if self.forced else a
@@ -118,6 +123,7 @@ class Modes(eqx.Module):
 
     @property
     def source(self) -> Modes:
+        """The source Σ_k (a_k' + D λ_k a_k) e_k of this solution."""
         return Modes(self.amplitudes, self.functions, self.eigenvalues, self.diffusion, forced=True)
 
 
@@ -136,27 +142,33 @@ class AtStart(eqx.Module):
 def _problem(
     u: OneCoordinate | Modes, dim: int, horizon: float, closed_form: bool, forced: bool
 ) -> Problem:
-    def given(f: Any) -> Function:
+    """The problem with the exact solution u, on [-1, 1]^dim; with its source if `forced`."""
+
+    def function(f: Any) -> Function:
         return Function(f, laplacian=f.laplacian if closed_form else None)
 
     return Problem(
         dim=dim,
         horizon=horizon,
         diffusion=float(u.diffusion),
-        initial=given(AtStart(u)),
-        source=given(u.source) if forced else None,
+        initial=function(AtStart(u)),
+        source=function(u.source) if forced else None,
         region=Box(-1.0, 1.0),
         exact=u,
     )
 
 
 def _unit(dim: int) -> np.ndarray:
-    """A unit vector with entries ~ 1/i: a few coordinates carry most of it, so that ridges along it are far from additive."""
+    """A unit vector with entries proportional to 1/i, shape (dim,).
+
+    A few coordinates dominate it, so that ridges along it are far from additive.
+    """
     a = 1.0 / np.arange(1, dim + 1)
     return a / np.linalg.norm(a)
 
 
 def _even(dim: int) -> np.ndarray:
+    """The unit vector with equal entries, shape (dim,)."""
     return np.full(dim, 1 / np.sqrt(dim))
 
 
@@ -164,11 +176,12 @@ def _even(dim: int) -> np.ndarray:
 
 
 def _bell(t: Scalar, y: Scalar, D: Scalar) -> Scalar:
+    """The heat solution that starts as exp(-y²)."""
     return jnp.exp(-(y**2) / (1 + 4 * D * t)) / jnp.sqrt(1 + 4 * D * t)
 
 
 def _call(t: Scalar, y: Scalar, D: Scalar) -> Scalar:
-    """Bachelier's formula: E[(y - K + σ N)⁺], σ² = ε² + 2Dt."""
+    """Bachelier's formula: E[(y - K + σ N)⁺], σ² = ε² + 2Dt, for N standard normal."""
     strike, blur = 0.25, 0.3
     width = jnp.sqrt(blur**2 + 2 * D * t)
     z = (y - strike) / width
@@ -230,27 +243,18 @@ def ridge(
 ) -> Problem:
     """u0 = exp(-(a·x)²), a ~ (1, 1/2, 1/3, ...), no source."""
     n = dimension(dim)
-    return _problem(
-        OneCoordinate(_bell, Ridge(_unit(n)), number("diffusion", diffusion)),
-        n,
-        horizon,
-        closed_form,
-        forced=False,
-    )
+    u = OneCoordinate(_bell, Ridge(_unit(n)), number("diffusion", diffusion))
+    return _problem(u, n, horizon, closed_form, forced=False)
 
 
 def smooth_basket(
     dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
 ) -> Problem:
-    """A call on a basket of equal weights, its payoff smoothed over a width of 0.3: Bachelier's formula."""
+    """A call on a basket of equal weights, its payoff smoothed over a width of 0.3: Bachelier's
+    formula."""
     n = dimension(dim)
-    return _problem(
-        OneCoordinate(_call, Ridge(_even(n)), number("diffusion", diffusion)),
-        n,
-        horizon,
-        closed_form,
-        forced=False,
-    )
+    u = OneCoordinate(_call, Ridge(_even(n)), number("diffusion", diffusion))
+    return _problem(u, n, horizon, closed_form, forced=False)
 
 
 def moving_ridge(
@@ -258,13 +262,8 @@ def moving_ridge(
 ) -> Problem:
     """u = exp(-(a·x - t)²), a ~ (1, 1/2, 1/3, ...): initial condition and source matter alike."""
     n = dimension(dim)
-    return _problem(
-        OneCoordinate(_moving_bell, Ridge(_unit(n)), number("diffusion", diffusion)),
-        n,
-        horizon,
-        closed_form,
-        forced=True,
-    )
+    u = OneCoordinate(_moving_bell, Ridge(_unit(n)), number("diffusion", diffusion))
+    return _problem(u, n, horizon, closed_form, forced=True)
 
 
 def forced_ridge(
@@ -272,13 +271,8 @@ def forced_ridge(
 ) -> Problem:
     """u0 = 0, u = sin(3t) exp(-(a·x)²), a ~ (1, 1/2, 1/3, ...)."""
     n = dimension(dim)
-    return _problem(
-        OneCoordinate(_growing_bell, Ridge(_unit(n)), number("diffusion", diffusion)),
-        n,
-        horizon,
-        closed_form,
-        forced=True,
-    )
+    u = OneCoordinate(_growing_bell, Ridge(_unit(n)), number("diffusion", diffusion))
+    return _problem(u, n, horizon, closed_form, forced=True)
 
 
 def forced_radial(
@@ -286,19 +280,15 @@ def forced_radial(
 ) -> Problem:
     """u0 = 0, u = t exp(-|x|²/d)."""
     n = dimension(dim)
-    return _problem(
-        OneCoordinate(_growing_radial, Radius(n), number("diffusion", diffusion)),
-        n,
-        horizon,
-        closed_form,
-        forced=True,
-    )
+    u = OneCoordinate(_growing_radial, Radius(n), number("diffusion", diffusion))
+    return _problem(u, n, horizon, closed_form, forced=True)
 
 
 # --- sums of eigenfunctions ---
 
 
 def _decaying(t: Scalar, rates: Array) -> Array:
+    """exp(-D λ t): the heat equation without a source."""
     return jnp.exp(-rates * t)
 
 
@@ -308,11 +298,11 @@ def _switched_on(t: Scalar, rates: Array) -> Array:
 
 
 class SineUnits(eqx.Module):
-    """c_k sin(a_k·x + b_k)."""
+    """The functions c_k sin(a_k·x + b_k), k = 1, ..., units."""
 
-    frequencies: Any
-    phases: Any
-    weights: Any
+    frequencies: Any  # a, (units, dim)
+    phases: Any  # b, (units,)
+    weights: Any  # c, (units,)
     maths: Any = eqx.field(static=True)
 
     def __call__(self, x: Vector) -> Array:
@@ -326,10 +316,8 @@ class NeighbourProducts(eqx.Module):
 
     def __call__(self, x: Vector) -> Array:
         after, maths = jnp.roll(x, -1), self.maths
-        first, second = (
-            jnp.sum(maths.cos(x) * maths.cos(after)),
-            jnp.sum(maths.sin(x) * maths.sin(2 * after)),
-        )
+        first = jnp.sum(maths.cos(x) * maths.cos(after))
+        second = jnp.sum(maths.sin(x) * maths.sin(2 * after))
         return jnp.stack([first, second]) / np.sqrt(x.size)
 
 
@@ -344,17 +332,16 @@ class CosineProduct(eqx.Module):
 
 
 def _network(dim: int, closed_form: bool) -> tuple[SineUnits, np.ndarray]:
-    """32 units with frequencies between 1 and 3 in random directions; always the same ones."""
+    """32 random sine units (with a fixed seed) with frequencies |a_k| from 1 to 3, and |a_k|²."""
     rng = np.random.default_rng(32)
     a = rng.standard_normal((32, dim))
     a *= rng.uniform(1, 3, (32, 1)) / np.linalg.norm(a, axis=1, keepdims=True)
-    units = SineUnits(
-        a, rng.uniform(0, 2 * np.pi, 32), rng.standard_normal(32) / np.sqrt(32), _maths(closed_form)
-    )
-    return units, np.sum(a**2, axis=1)
+    phases, weights = rng.uniform(0, 2 * np.pi, 32), rng.standard_normal(32) / np.sqrt(32)
+    return SineUnits(a, phases, weights, _maths(closed_form)), np.sum(a**2, axis=1)
 
 
 def _maths(closed_form: bool) -> Any:
+    """The module of sin and cos: `elementary` (faster) or jax.numpy."""
     return elementary if closed_form else jnp
 
 
@@ -371,7 +358,8 @@ def sine_network(
 def forced_network(
     dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
 ) -> Problem:
-    """u0 = 0, u = Σ a_k(t) c_k sin(a_k·x + b_k), half of the units growing like sin 2t, half like t²."""
+    """u0 = 0, u = Σ a_k(t) c_k sin(a_k·x + b_k), half of the units growing like sin 2t, half
+    like t²."""
     n = dimension(dim)
     units, eigenvalues = _network(n, closed_form)
     u = Modes(_switched_on, units, eigenvalues, number("diffusion", diffusion))
@@ -383,12 +371,8 @@ def neighbour_products(
 ) -> Problem:
     """u0 = Σ (cos x_i cos x_{i+1} + sin x_i sin 2x_{i+1}) / √d, cyclic, no source; d >= 2."""
     n = count("dim", dim, 2, "Neighbours need two coordinates.")
-    u = Modes(
-        _decaying,
-        NeighbourProducts(_maths(closed_form)),
-        np.array([2.0, 5.0]),
-        number("diffusion", diffusion),
-    )
+    products = NeighbourProducts(_maths(closed_form))
+    u = Modes(_decaying, products, np.array([2.0, 5.0]), number("diffusion", diffusion))
     return _problem(u, n, horizon, closed_form, forced=False)
 
 
@@ -419,6 +403,8 @@ class QuadraticForm(eqx.Module):
 
 
 class QuadraticSolution(eqx.Module):
+    """q(x) + D t Δq, q the quadratic form."""
+
     initial: QuadraticForm
     diffusion: Any
 
@@ -427,7 +413,7 @@ class QuadraticSolution(eqx.Module):
 
 
 class KinkedSolution(eqx.Module):
-    """E[(a·x + √(2Dt) N)⁺], |a| = 1."""
+    """E[(a·x + √(2Dt) N)⁺], |a| = 1, N standard normal."""
 
     weights: Any
     diffusion: Any

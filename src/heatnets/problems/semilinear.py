@@ -1,4 +1,4 @@
-"""The field's test problems with sources that depend on u, or on u and ∇u; any dimension."""
+"""Test problems from the literature with sources f(u) or f(u, ∇u), in any dimension."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from heatnets.problems.parameters import dimension, number
 Vector = Float[Array, "dim"]
 Scalar = Float[Array, ""]
 
-_LOGARITHMS = np.linspace(
-    -60.0, 6.0, 600
-)  # of λ in ∫ e^{-λ} ... dλ: the trapezoidal rule is exact to rounding for such integrands
+# Nodes log λ for ∫ e^{-λ} ... dλ: the trapezoidal rule is exact to rounding for such integrands.
+_LOGARITHMS = np.linspace(-60.0, 6.0, 600)
 
 
 class Bell(eqx.Module):
@@ -36,11 +35,16 @@ class Bell(eqx.Module):
 
 
 def _bell(source: Callable[..., Any], dim: Any, horizon: float, diffusion: float) -> Problem:
-    """u_t = D Δu + f(u) from the bell, wanted where the literature has values: at the origin."""
+    """u_t = D Δu + f(u), u0 = `Bell`; the region is the origin, as in the literature."""
     n, bell = dimension(dim), Bell()
     return Problem(
-        dim=n, horizon=horizon, initial=Function(bell, bell.laplacian), source=source, diffusion=number("diffusion", diffusion), region=Point(np.zeros(n))
-    )  # fmt: skip
+        dim=n,
+        horizon=horizon,
+        initial=Function(bell, bell.laplacian),
+        source=source,
+        diffusion=number("diffusion", diffusion),
+        region=Point(np.zeros(n)),
+    )
 
 
 def _cubic(t: Scalar, x: Vector, u: Scalar) -> Scalar:
@@ -78,7 +82,10 @@ class Cost(eqx.Module):
 
 
 class Control(eqx.Module):
-    """-log E 2/(1 + |x + √(2t) ξ|²) = -log 2∫ e^{-λ} (1 + 4λt)^{-d/2} exp(-λ|x|²/(1 + 4λt)) dλ."""
+    """The solution -log E 2/(1 + |x + √(2t) ξ|²), ξ standard normal, by the Cole-Hopf transform.
+
+    It is evaluated as -log 2∫ e^{-λ} (1 + 4λt)^{-d/2} exp(-λ|x|²/(1 + 4λt)) dλ.
+    """
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         λ = jnp.exp(_LOGARITHMS)
@@ -111,11 +118,8 @@ class Wave(eqx.Module):
     horizon: Any
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
-        return (
-            self.kappa
-            + 1
-            + jnp.sin(jnp.sum(x) / np.sqrt(x.size)) * jnp.exp(0.5 * (t - self.horizon))
-        )
+        mean = self.kappa + 1
+        return mean + jnp.sin(jnp.sum(x) / np.sqrt(x.size)) * jnp.exp(0.5 * (t - self.horizon))
 
 
 class WaveSource(eqx.Module):
@@ -128,7 +132,8 @@ class WaveSource(eqx.Module):
 
 
 def reaction_diffusion(dim: int = 100, horizon: float = 1.0, kappa: float = 0.6) -> Problem:
-    """v_t + ½Δv + min(1, (v - solution)²) = 0, v(T) = κ + 1 + sin(Σ x_i/√d): oscillating, of the deep-BSDE paper."""
+    """v_t + ½Δv + min(1, (v - solution)²) = 0, v(T) = κ + 1 + sin(Σ x_i/√d): oscillating, of the
+    deep-BSDE paper."""
     v = Wave(number("kappa", kappa), np.asarray(float(horizon)))
     return Problem(
         dim=dimension(dim),
@@ -150,7 +155,7 @@ class Power(eqx.Module):
 
 
 class PowerSource(eqx.Module):
-    """|∇v|² - |∇ψ|² - ψ_t - ½Δψ, ψ the solution."""
+    """|∇v|² - |∇ψ|² - ψ_t - ½Δψ, ψ the solution, written as a function of r = T - t + |x|²/d."""
 
     solution: Power
 
@@ -158,14 +163,15 @@ class PowerSource(eqx.Module):
         d = x.size
         r = self.solution.horizon - t + x @ x / d
         p, p1, p2 = r**0.4, 0.4 * r**-0.6, -0.24 * r**-1.6
-        first = jnp.cos(p) * p1  # of ψ in r
-        second = -jnp.sin(p) * p1**2 + jnp.cos(p) * p2
+        first = jnp.cos(p) * p1  # ∂ψ/∂r
+        second = -jnp.sin(p) * p1**2 + jnp.cos(p) * p2  # ∂²ψ/∂r²
         square = 4 * (x @ x) / d**2  # |∇r|²
         return du @ du - first**2 * square + first - 0.5 * (second * square + 2 * first)
 
 
 def quadratic_gradient(dim: int = 100, horizon: float = 1.0) -> Problem:
-    """v_t + ½Δv + |∇v|² = what makes sin((T - t + |x|²/d)^0.4) a solution: of the deep-BSDE paper."""
+    """v_t + ½Δv + |∇v|² = what makes sin((T - t + |x|²/d)^0.4) a solution: of the deep-BSDE
+    paper."""
     v = Power(np.asarray(float(horizon)))
     return Problem(
         dim=dimension(dim),
@@ -190,7 +196,8 @@ def _front(t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
 
 
 def burgers(dim: int = 20, horizon: float = 0.5) -> Problem:
-    """v_t + d²/2 Δv + d (v - (2 + d)/(2d)) Σ ∂_i v = 0, a travelling front: Burgers type, of the deep-BSDE paper."""
+    """v_t + d²/2 Δv + d (v - (2 + d)/(2d)) Σ ∂_i v = 0, a travelling front: Burgers type, of the
+    deep-BSDE paper."""
     v, n = Front(), dimension(dim)
     end = np.asarray(float(horizon))
     return Problem(

@@ -1,4 +1,4 @@
-"""Test problems whose coefficients are functions of t and x; any dimension, exact solutions."""
+"""Test problems with coefficients that depend on t and x, with exact solutions; any dimension."""
 
 from __future__ import annotations
 
@@ -19,12 +19,20 @@ Scalar = Float[Array, ""]
 
 
 def _bell(square: Any, spread: Any, dim: int) -> Any:
-    """E exp(-|Y|²/d) for Y with independent components of mean square distance: (1 + q)^{-d/2} exp(-|y|²/(d (1 + q))), q = 2 variance/d."""
+    """E exp(-|Y|²/d) = (1 + q)^{-d/2} exp(-|y|²/(d (1 + q))) for Y normal with mean y.
+
+    The components of Y are independent with equal variance, q = 2 variance/d.
+
+    Args:
+        square: |y|².
+        spread: q.
+        dim: d.
+    """
     return jnp.exp(-0.5 * dim * jnp.log1p(spread) - square / (dim * (1 + spread)))
 
 
 class Hyperbolic(eqx.Module):
-    """E exp(-|Y|²/d) of a Brownian motion Y = asinh X."""
+    """E exp(-|Y|²/d) for the Brownian motion Y = asinh X."""
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         return _bell(jnp.sum(jnp.arcsinh(x) ** 2), 4 * t / x.size, x.size)
@@ -45,9 +53,9 @@ class Rotating(eqx.Module):
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         ahead = jax.scipy.linalg.expm(self.B * t) @ x
-        return _bell(
-            ahead @ ahead, 2 * -jnp.expm1(-2 * self.theta * t) / (self.theta * x.size), x.size
-        )
+        square = ahead @ ahead
+        spread = 2 * -jnp.expm1(-2 * self.theta * t) / (self.theta * x.size)
+        return _bell(square, spread, x.size)
 
 
 class Seasonal(eqx.Module):
@@ -56,9 +64,9 @@ class Seasonal(eqx.Module):
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         i = jnp.arange(x.size)
         moved = x + jnp.cos(i) - jnp.cos(t + i)
-        return jnp.exp(jnp.sin(t) - t) * _bell(
-            moved @ moved, 4 * (t + jnp.sin(4 * t) / 8) / x.size, x.size
-        )
+        growth, square = jnp.exp(jnp.sin(t) - t), moved @ moved
+        spread = 4 * (t + jnp.sin(4 * t) / 8) / x.size
+        return growth * _bell(square, spread, x.size)
 
 
 class Porous(eqx.Module):
@@ -69,7 +77,10 @@ class Porous(eqx.Module):
 
 
 class PorousSource(eqx.Module):
-    """What makes exp(-t - |x|²/d) solve u_t = div(a ∇u) + b·∇u + c u + F, a = 1 + ½ sin(t + Σ x_i/√d), b = tanh x, c = -cos x_1."""
+    """The source F for which exp(-t - |x|²/d) solves u_t = div(a ∇u) + b·∇u + c u + F.
+
+    Here a = 1 + ½ sin(t + Σ x_i/√d), b = tanh x, c = -cos x_1.
+    """
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         d = x.size
@@ -80,7 +91,8 @@ class PorousSource(eqx.Module):
 
 
 def hyperbolic(dim: int = 20, horizon: float = 0.5) -> Problem:
-    """Brownian motion seen through sinh: A = diag(1 + x_i²), b = x in the form tr(A D²u); u0 = exp(-Σ asinh(x_i)²/d)."""
+    """Brownian motion seen through sinh: A = diag(1 + x_i²), b = x in the form tr(A D²u);
+    u0 = exp(-Σ asinh(x_i)²/d)."""
     u = Hyperbolic()
     return Problem(dim=dimension(dim), horizon=horizon, initial=Start(u), exact=u, **_SINH)
 
@@ -91,6 +103,7 @@ def hyperbolic_waves(dim: int = 20, horizon: float = 0.5) -> Problem:
     return Problem(dim=dimension(dim), horizon=horizon, initial=Start(u), exact=u, **_SINH)
 
 
+# Coefficients of sinh of a Brownian motion.
 _SINH: dict[str, Any] = {
     "diffusion": lambda t, x: 1 + x**2,
     "drift": lambda t, x: x,
@@ -99,7 +112,8 @@ _SINH: dict[str, Any] = {
 
 
 def rotating(dim: int = 20, horizon: float = 0.5, seed: int = 0) -> Problem:
-    """Paths that turn and revert: the drift B x with a random matrix B, B + Bᵀ = -1.6 I; u0 = exp(-|x|²/d)."""
+    """Paths that turn and revert: the drift B x with a random matrix B, B + Bᵀ = -1.6 I;
+    u0 = exp(-|x|²/d)."""
     turn = np.random.default_rng(seed).standard_normal((dimension(dim), dim)) / np.sqrt(dim)
     B = -0.8 * np.eye(dim) + 0.5 * (turn - turn.T)
     u = Rotating(B, 0.8)
@@ -109,18 +123,33 @@ def rotating(dim: int = 20, horizon: float = 0.5, seed: int = 0) -> Problem:
 
 
 def seasonal(dim: int = 20, horizon: float = 1.0) -> Problem:
-    """Coefficients of time alone: A = (1 + ½ cos 4t) I, b_i = sin(t + i), c = cos t - 1; u0 = exp(-|x|²/d)."""
+    """Coefficients of time alone: A = (1 + ½ cos 4t) I, b_i = sin(t + i), c = cos t - 1;
+    u0 = exp(-|x|²/d)."""
     u = Seasonal()
     return Problem(
-        dim=dimension(dim), horizon=horizon, initial=Start(u), exact=u, form="trace", diffusion=lambda t, x: 1 + 0.5 * jnp.cos(4 * t),
-        drift=lambda t, x: jnp.sin(t + jnp.arange(x.size)), reaction=lambda t, x: jnp.cos(t) - 1.0,
-    )  # fmt: skip
+        dim=dimension(dim),
+        horizon=horizon,
+        initial=Start(u),
+        exact=u,
+        form="trace",
+        diffusion=lambda t, x: 1 + 0.5 * jnp.cos(4 * t),
+        drift=lambda t, x: jnp.sin(t + jnp.arange(x.size)),
+        reaction=lambda t, x: jnp.cos(t) - 1.0,
+    )
 
 
 def porous(dim: int = 20, horizon: float = 0.5) -> Problem:
-    """Divergence form with everything: a = 1 + ½ sin(t + Σ x_i/√d), b = tanh x, c = -cos x_1, and a source; u = exp(-t - |x|²/d)."""
+    """Divergence form with everything: a = 1 + ½ sin(t + Σ x_i/√d), b = tanh x, c = -cos x_1, and a
+    source; u = exp(-t - |x|²/d)."""
     u = Porous()
     return Problem(
-        dim=dimension(dim), horizon=horizon, initial=Start(u), source=PorousSource(), exact=u, form="divergence",
-        diffusion=lambda t, x: 1 + 0.5 * jnp.sin(t + jnp.sum(x) / np.sqrt(x.size)), drift=lambda t, x: jnp.tanh(x), reaction=lambda t, x: -jnp.cos(x[0]),
-    )  # fmt: skip
+        dim=dimension(dim),
+        horizon=horizon,
+        initial=Start(u),
+        source=PorousSource(),
+        exact=u,
+        form="divergence",
+        diffusion=lambda t, x: 1 + 0.5 * jnp.sin(t + jnp.sum(x) / np.sqrt(x.size)),
+        drift=lambda t, x: jnp.tanh(x),
+        reaction=lambda t, x: -jnp.cos(x[0]),
+    )

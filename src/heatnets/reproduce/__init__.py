@@ -1,7 +1,8 @@
-"""The paper's results, each beside ours, and beyond it the field's semilinear problems beside its peers: `heatnets reproduce NAME`.
+"""Reproduction of the paper's results and of semilinear benchmarks: `heatnets reproduce NAME`.
 
-A result is a module with a `TITLE`, a `plan` (its cells at a scale) and a `section` (tables and pictures from finished cells).
-To add one, write such a module and name it in `RESULTS`.
+A result is a module with a `TITLE`, a function `plan` (its cells at a scale) and a function
+`section` (tables and figures from finished cells). To add one, write such a module and list it in
+`RESULTS`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ SCALES = ("quick", "paper")
 
 
 class Watcher:
-    """Whom a run tells how far it is; this one says nothing."""
+    """Observer of the progress of `run`; this base class does nothing."""
 
     def begin(self, name: str, cells: list[Cell], kept: int) -> None: ...
     def cell(self, cell: Cell, outcome: dict[str, Any], seconds: float) -> None: ...
@@ -55,7 +56,17 @@ class Watcher:
 
 
 def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None) -> list[str]:
-    """Compute what is not computed yet, cell by cell; write JSON, figures and the report. Returns the keys of cells that failed."""
+    """Compute all missing cells of some results; write JSON files, figures and the report.
+
+    Args:
+        names: names of results, keys of `RESULTS`.
+        scale: "quick" or "paper".
+        out: the output folder; finished cells in it are not computed again.
+        watcher: receives the progress.
+
+    Returns:
+        The keys of cells that failed.
+    """
     for name in names:
         choice("name", name, RESULTS)
     choice("scale", scale, SCALES)
@@ -67,9 +78,9 @@ def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None)
     for name in names:
         cells = RESULTS[name].plan(scale)
         with ledger(out / f"{name}.json", {"result": name, "scale": scale}) as done:
-            open_ones = [cell for cell in cells if done.find(cell.key, cell.settings) is None]
-            watcher.begin(name, open_ones, len(cells) - len(open_ones))
-            for cell in open_ones:
+            missing = [cell for cell in cells if done.find(cell.key, cell.settings) is None]
+            watcher.begin(name, missing, len(cells) - len(missing))
+            for cell in missing:
                 start = time.perf_counter()
                 try:
                     outcome = compute(cell, watcher.progress)
@@ -80,41 +91,42 @@ def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None)
                 done.add(cell.key, cell.settings, outcome)
                 watcher.cell(cell, outcome, time.perf_counter() - start)
             done.reorder([cell.key for cell in cells])
-            made = _section(name, scale, done)
-        for picture in made.pictures[:1]:
+            section = _section(name, scale, done)
+        for picture in section.pictures[:1]:
             for ending in ("png", "svg"):
                 figures.save(picture.figure, out / f"{name}.{ending}")
-        watcher.end(made)
+        watcher.end(section)
         write(out / "report.html", report_page(out))
     return failures
 
 
-def _section(name: str, scale: str, found: Ledger) -> html.Section:
-    """The section of a result from those of its cells that have the settings of this version's plan."""
+def _section(name: str, scale: str, finished: Ledger) -> html.Section:
+    """The section of a result, from finished cells whose settings agree with the current plan."""
     plan = RESULTS[name].plan(scale)
-    return RESULTS[name].section(
-        CellResults(
-            {c.key: cell for c in plan if (cell := found.find(c.key, c.settings)) is not None}
-        ),
-        scale,
+    outcomes = {cell.key: finished.find(cell.key, cell.settings) for cell in plan}
+    results = CellResults(
+        {key: outcome for key, outcome in outcomes.items() if outcome is not None}
     )
+    return RESULTS[name].section(results, scale)
 
 
 def sections(out: Path) -> list[html.Section]:
     """The sections of all results in a folder."""
-    found = []
+    result = []
     for name in RESULTS:
         path = out / f"{name}.json"
         if path.exists():
             scale = choice("scale", read_json(path).get("scale"), SCALES)
-            found.append(_section(name, scale, Ledger(path, {"result": name, "scale": scale})))
-    return found
+            finished = Ledger(path, {"result": name, "scale": scale})
+            result.append(_section(name, scale, finished))
+    return result
 
 
 def report_page(out: Path) -> str:
-    """One page of all results in a folder."""
+    """The HTML page of all results in a folder."""
     intro = (
-        "The results of “HEATNETs: Explainable Random Feature Neural Networks for High-Dimensional Parabolic PDEs” (Georgiou, Fabiani, Siettos, "
+        "The results of “HEATNETs: Explainable Random Feature Neural Networks for "
+        "High-Dimensional Parabolic PDEs” (Georgiou, Fabiani, Siettos, "
         "Yannacopoulos), each beside the same set-up in this package and this package's default."
     )
     return html.page("The paper, reproduced", intro, sections(out))

@@ -1,7 +1,7 @@
-"""The unit of a reproduction: one solve or one estimate, its settings, what came out, and on what it was measured.
+"""Cells, the units of a reproduction: one solve or one estimate with its settings and outcome.
 
-An outcome has `errors` and whatever is a matter of mathematics (the same in every run), `measured` (seconds, bytes: of this run),
-and `made` (versions and device).
+An outcome has `errors` and other values that are the same in every run, `measured` (seconds and
+bytes of this run), and `made` (versions and device).
 """
 
 from __future__ import annotations
@@ -38,7 +38,17 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Cell:
-    """What is to be computed. `cost` guesses its share of the time and belongs to no setting."""
+    """One computation.
+
+    Attributes:
+        key: its name in the files of results.
+        kind: a key of `KINDS`.
+        problem: the name of the problem.
+        parameters: the parameters of the problem.
+        options: the options of this kind of computation.
+        seed: the random seed.
+        cost: a guess of its share of the time; not a part of `settings`.
+    """
 
     key: str
     kind: str
@@ -50,6 +60,7 @@ class Cell:
 
     @property
     def settings(self) -> dict[str, Any]:
+        """The settings that identify an outcome."""
         return {
             "kind": self.kind,
             "problem": self.problem,
@@ -60,10 +71,10 @@ class Cell:
 
 
 def compute(cell: Cell, progress: Progress | None = None) -> dict[str, Any]:
-    """Do the work of one cell."""
+    """Compute one cell."""
     problem = get(cell.problem, **cell.parameters)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", HeatnetsWarning)  # the outcome keeps them
+        warnings.simplefilter("ignore", HeatnetsWarning)  # the outcome contains them
         outcome = KINDS[cell.kind](problem, cell.options, cell.seed, progress)
     return {**outcome, "made": made()}
 
@@ -71,27 +82,37 @@ def compute(cell: Cell, progress: Progress | None = None) -> dict[str, Any]:
 def trained(
     problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None
 ) -> dict[str, Any]:
-    """The paper's procedure, a network of a given size: `features`, `rows`, `train` (half width of the box of rows), `solve` (other keywords)."""
+    """Train a network of fixed size by the paper's procedure.
+
+    Options: `features`, `rows`, `train` (half width of the box of rows), `solve` (other keywords of
+    `hn.solve`).
+    """
     keywords = {**paper(*options["features"], *options["rows"]), **options.get("solve", {})}
     region = Box(-options["train"], options["train"]) if "train" in options else None
-    return _solved(problem, {**keywords, "train_region": region}, options, seed, progress)
+    return _solve_and_measure(
+        problem, {**keywords, "train_region": region}, options, seed, progress
+    )
 
 
 def default(
     problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None
 ) -> dict[str, Any]:
-    """The plain call, with a budget of `seconds` where one is given."""
-    return _solved(problem, {"seconds": options.get("seconds")}, options, seed, progress)
+    """Call `hn.solve(problem)`; option: `seconds`, the time budget."""
+    keywords = {"seconds": options.get("seconds")}
+    return _solve_and_measure(problem, keywords, options, seed, progress)
 
 
-def _solved(
+def _solve_and_measure(
     problem: Problem,
     keywords: dict[str, Any],
     options: dict[str, Any],
     seed: int,
     progress: Progress | None,
 ) -> dict[str, Any]:
-    """Solve, `runs` times (the last is free of compilation), and measure at `points` random points or on a `grid`."""
+    """Solve `runs` times (the last run needs no compilation), and measure errors.
+
+    The errors are those at `points` random points, or on a `grid`.
+    """
     walls = []
     for _ in range(options.get("runs", 1)):
         start = time.perf_counter()
@@ -100,11 +121,20 @@ def _solved(
     s = u.stats
     outcome = {
         **_measure(u, options),
-        "features": list(s["features"]), "rows": list(s["rows"]), "time_degree": s["time_degree"], "design": s["design"],
-        "antithetic": s["antithetic"], "solver": s["solver"], "ridge": s["ridge"], "rank": s["rank"], "condition": s["condition"],
-        "laplacian": dict(s["laplacian"]), "residual_held_out": s["residual_held_out"], "estimated_error": s["estimated_error"],
+        "features": list(s["features"]),
+        "rows": list(s["rows"]),
+        "time_degree": s["time_degree"],
+        "design": s["design"],
+        "antithetic": s["antithetic"],
+        "solver": s["solver"],
+        "ridge": s["ridge"],
+        "rank": s["rank"],
+        "condition": s["condition"],
+        "laplacian": dict(s["laplacian"]),
+        "residual_held_out": s["residual_held_out"],
+        "estimated_error": s["estimated_error"],
         "warnings": list(s["warnings"]),
-    }  # fmt: skip
+    }
     measured = {
         "wall": walls[-1],
         "first_wall": walls[0],
@@ -115,48 +145,54 @@ def _solved(
 
 
 def _measure(u: Solution, options: dict[str, Any]) -> dict[str, Any]:
-    """Errors at random points; or on the paper's grid of times 0 ... T and places of the region, with maps if asked for."""
+    """Errors at random points; or on the paper's grid of times 0 ... T and points of the region.
+
+    With the option `maps` also u and log10 |error| on the grid, for a figure.
+    """
     if "grid" not in options:
         t, x = random_points(u.problem, options.get("points", 6000))
         return {"errors": _errors(u(t, x), exact_values(u.problem, t, x))}
     n = options["grid"]
     region = u.problem.region
     assert isinstance(region, Box)
-    times, places = np.meshgrid(
+    times, points = np.meshgrid(
         np.linspace(0, u.problem.horizon, n), np.linspace(region.low, region.high, n), indexing="ij"
     )
-    t, x = times.ravel(), places.reshape(-1, 1)
+    t, x = times.ravel(), points.reshape(-1, 1)
     value, exact = u(t, x), exact_values(u.problem, t, x)
-    found: dict[str, Any] = {"errors": _errors(value, exact)}
+    outcome: dict[str, Any] = {"errors": _errors(value, exact)}
     if options.get("maps"):
         gap = np.maximum(np.abs(value - exact), 1e-17)
-        found["maps"] = {"u": encoded(value), "log10_error": encoded(np.log10(gap))}
-    return found
+        outcome["maps"] = {"u": encoded(value), "log10_error": encoded(np.log10(gap))}
+    return outcome
 
 
 def encoded(values: np.ndarray) -> str:
-    """Numbers for a picture, small enough to keep: half precision, little-endian, in base 64."""
+    """Encode numbers for a figure compactly: half precision, little-endian, in base 64."""
     return base64.b64encode(values.astype("<f2").tobytes()).decode()
 
 
 def decoded(text: str) -> np.ndarray:
+    """Decode the numbers of `encoded`."""
     return np.frombuffer(base64.b64decode(text), "<f2").astype(float)
 
 
 def direct(
     problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None
 ) -> dict[str, Any]:
-    """A direct estimator with `samples` samples: its relative error over `points` points, once per repetition."""
-    estimator = {"importance": montecarlo.importance, "transformed": montecarlo.transformed}[
-        options["estimator"]
-    ]
+    """Run a direct Monte Carlo estimator, and measure its relative L2 error in each repetition.
+
+    Options: `estimator`, `samples`, `points`, `repetitions`.
+    """
+    estimators = {"importance": montecarlo.importance, "transformed": montecarlo.transformed}
+    estimator = estimators[options["estimator"]]
     t, x = random_points(problem, options["points"])
     exact = exact_values(problem, t, x)
     start = time.perf_counter()
     errors = []
     for i in range(options["repetitions"]):
-        found = estimator(problem, t, x, samples=options["samples"], seed=seed + i)
-        errors.append(float(np.linalg.norm(found.value - exact) / np.linalg.norm(exact)))
+        estimate = estimator(problem, t, x, samples=options["samples"], seed=seed + i)
+        errors.append(float(np.linalg.norm(estimate.value - exact) / np.linalg.norm(exact)))
         if progress is not None:
             progress("repetitions", i + 1, options["repetitions"])
     return {"l2": errors, "measured": {"wall": time.perf_counter() - start}}
@@ -165,38 +201,56 @@ def direct(
 def transcribed(
     problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None
 ) -> dict[str, Any]:
-    """The paper's matrix by a plain implementation, on `fraction_rows` of its `rows`, seconds scaled to all of them."""
+    """Time a plain implementation of the paper's matrix on some rows, scaled to all `rows`."""
     return plain.measure(problem, options, seed)
 
 
 def semilinear(
     problem: Problem, options: dict[str, Any], seed: int, progress: Progress | None
 ) -> dict[str, Any]:
-    """The plain call for a source that depends on u, against the `reference` at the one point asked for, uncorrected and certified; without one, against the exact
-    solution over the region, certified at one of its points."""
+    """Call `hn.solve(problem)` for a source that depends on u, and certify one point.
+
+    With the option `reference`, the value of u at the single point of the region, errors are those
+    at this point, of the network and of the certified value. Without it the network is compared
+    with the exact solution over the region, and certified at one of its points.
+    """
     start = time.perf_counter()
     u = solve(problem, seed=seed, progress=progress, seconds=options.get("seconds"))
     wall = time.perf_counter() - start
     reference, s = options.get("reference"), u.stats
     t, x = random_points(problem, 1, seed=seed)
     if reference is None:
-        error, truth = (
-            _measure(u, {"points": 2000})["errors"]["l2"],
-            float(exact_values(problem, t[0], x[0])),
-        )
+        error = _measure(u, {"points": 2000})["errors"]["l2"]
+        truth = float(exact_values(problem, t[0], x[0]))
     else:
         error, truth = abs(float(u(t[0], x[0])) - reference) / abs(reference), reference
     start = time.perf_counter()
-    sure = u.certify(t[0], x[0], samples=options["samples"], seed=seed)
-    certify = time.perf_counter() - start
-    gap = abs(float(sure.value) - truth)
+    cert = u.certify(t[0], x[0], samples=options["samples"], seed=seed)
+    certify_seconds = time.perf_counter() - start
+    gap = abs(float(cert.value) - truth)
     return {
-        "error": error, "value": float(u(t[0], x[0])), "reference": truth, "certified": bool(sure.certified), "reasons": list(sure.reasons),
-        "certified_error": gap / abs(truth), "half": float(sure.halfwidth) / abs(truth), "ratio": gap / float(sure.halfwidth), "inside": gap <= float(sure.halfwidth),
-        "features": list(s["features"]), "rows": list(s["rows"]), "time_degree": s["time_degree"], "iterations": [list(i) for i in s["iterations"]],
-        "estimated_error": s["estimated_error"], "warnings": list(s["warnings"]),
-        "measured": {"wall": wall, "certify": certify, "phases": dict(s["seconds"]), "peak_bytes": s["peak_bytes"]},
-    }  # fmt: skip
+        "error": error,
+        "value": float(u(t[0], x[0])),
+        "reference": truth,
+        "certified": bool(cert.certified),
+        "reasons": list(cert.reasons),
+        "certified_error": gap / abs(truth),
+        "half": float(cert.halfwidth) / abs(truth),
+        "ratio": gap / float(cert.halfwidth),
+        "inside": gap <= float(cert.halfwidth),
+        "features": list(s["features"]),
+        "rows": list(s["rows"]),
+        "time_degree": s["time_degree"],
+        "iterations": [list(i) for i in s["iterations"]],
+        "estimated_error": s["estimated_error"],
+        "warnings": list(s["warnings"]),
+        "measured": {
+            "wall": wall,
+            "certify": certify_seconds,
+            "phases": dict(s["seconds"]),
+            "peak_bytes": s["peak_bytes"],
+        },
+    }
 
 
 KINDS: dict[str, Callable[..., dict[str, Any]]] = {
@@ -209,12 +263,13 @@ KINDS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def _errors(value: np.ndarray, exact: np.ndarray) -> dict[str, float]:
+    """Relative errors as a dictionary for JSON."""
     return relative_errors(value, exact)._asdict()
 
 
 @functools.cache
 def made() -> dict[str, Any]:
-    """What an outcome was made with."""
+    """Versions of the software and the device, for the outcome of a cell."""
     device = jax.devices()[0]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
@@ -228,7 +283,7 @@ def made() -> dict[str, Any]:
 
 @functools.cache
 def source_digest() -> str:
-    """Twelve digits that change whenever a line of the package does: which code computed a cell."""
+    """Twelve hex digits of a hash of the package's source: identifies the code that made a cell."""
     digest = hashlib.sha256()
     root = Path(__file__).parent.parent
     for path in sorted(root.rglob("*.py")):

@@ -1,4 +1,4 @@
-"""Three columns side by side: the paper, the paper's set-up in this package, this package's default."""
+"""Columns of the tables: the paper, the paper's set-up in this package, this package's default."""
 
 from __future__ import annotations
 
@@ -16,42 +16,47 @@ ERRORS = ("L1", "L2", "L∞")
 WORK = ("features", "rows")
 RATIOS = ("accuracy ratio", "time ratio")
 NOTE = (
-    "Accuracy ratio: the paper's L2 error over ours. Time ratio: the paper's minutes on an A100 (building and training) over our seconds on the device named; "
+    "Accuracy ratio: the paper's L2 error over ours. Time ratio: the paper's minutes on an "
+    "A100 (building and training) over our seconds on the device named; "
     "two machines, so it tells what a reader waits, not what an algorithm saves."
 )
 QUICK = (
-    "Quick scale: sizes are about a tenth of the paper's, so that two CPU cores do all of it in minutes. The set-up's errors are those of the smaller sizes, "
+    "Quick scale: sizes are about a tenth of the paper's, so that two CPU cores do all of it "
+    "in minutes. The set-up's errors are those of the smaller sizes, "
     "so it has no ratios to the paper; --scale paper has the paper's sizes."
 )
 
 
 def notes(scale: str, *words: str) -> list[str]:
-    """Paragraphs of a section; at quick scale the first warns."""
+    """Paragraphs of a section; at quick scale the first one is the warning `QUICK`."""
     return [*([QUICK] if scale == "quick" else []), *words]
 
 
 class CellResults(dict[str, dict[str, Any]]):
-    """Finished cells by key; one that is missing or failed gives None, and tables a dash."""
+    """Finished cells by key; missing or failed cells give None, shown as a dash in tables."""
 
     def errors(self, key: str) -> tuple[float | None, float | None, float | None]:
+        """Relative L1, L2 and L∞ errors of a cell."""
         errors = self.get(key, {}).get("errors", {})
         return errors.get("l1"), errors.get("l2"), errors.get("linf")
 
     def seconds(self, key: str) -> float | None:
-        """Seconds of building and training, without compilation where a run without it was made."""
+        """Seconds of building and training, without compilation."""
         measured = self.get(key, {}).get("measured")
         return None if measured is None else working(measured)
 
     def devices(self) -> str:
+        """The devices on which the cells were computed."""
         return ", ".join(sorted({cell["made"]["device"] for cell in self.values()}))
 
 
 def working(measured: dict[str, Any]) -> float:
-    """Seconds of a solve less those of compilation."""
+    """Seconds of a solve minus those of compilation."""
     return measured["wall"] - measured.get("phases", {}).get("compile", 0.0)
 
 
 def paper_columns(published: Published | None, features: str, rows: str) -> list[str]:
+    """Errors, features, rows and minutes of the paper; dashes if it has no such result."""
     if published is None:
         return ["–"] * 6
     p = published
@@ -59,7 +64,10 @@ def paper_columns(published: Published | None, features: str, rows: str) -> list
 
 
 def own_columns(done: CellResults, key: str, published: Published | None) -> list[str]:
-    """Errors, features, rows, seconds, and both ratios to the published figures, where there are any to compare with."""
+    """Errors, features, rows and seconds of a cell, and its two ratios to published figures.
+
+    The ratios are dashes if `published` is None.
+    """
     if key not in done:
         return ["–"] * 8
     _, l2, _ = done.errors(key)
@@ -80,44 +88,42 @@ def own_columns(done: CellResults, key: str, published: Published | None) -> lis
 
 
 def three_groups(done: CellResults) -> tuple[ColumnGroup, ...]:
-    on = done.devices()
+    """The three groups of columns: the paper, its set-up here, the default."""
+    devices = done.devices()
     return (
         ColumnGroup("the paper (A100)", (*ERRORS, *WORK, "time")),
-        ColumnGroup(f"the paper's set-up here ({on})", (*ERRORS, *WORK, "seconds", *RATIOS)),
-        ColumnGroup(f"the default ({on})", (*ERRORS, *WORK, "seconds", *RATIOS)),
+        ColumnGroup(f"the paper's set-up here ({devices})", (*ERRORS, *WORK, "seconds", *RATIOS)),
+        ColumnGroup(f"the default ({devices})", (*ERRORS, *WORK, "seconds", *RATIOS)),
     )
 
 
 def _plus(pair: list[int]) -> str:
+    """Format two numbers as "a + b", or "a" if b is 0."""
     return f"{pair[0]:,} + {pair[1]:,}" if pair[1] else f"{pair[0]:,}"
 
 
 def settings_table(done: CellResults, plan: list[Cell], facts: dict[str, str]) -> Table:
-    """How a result was made: what is the same in all its cells, and with which versions."""
-    rows = [[name, words] for name, words in facts.items()]
+    """The table of settings of a result: common facts, missing cells, versions, total seconds."""
+    rows = [[name, text] for name, text in facts.items()]
     missing = [cell.key for cell in plan if cell.key not in done]
     if missing:
-        rows.append(
-            [
-                "not computed",
-                f"{len(missing)} of {len(plan)} cells: {', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}",
-            ]
-        )
-    makes: dict[str, int] = {}
+        shown = f"{', '.join(missing[:8])}{' …' if len(missing) > 8 else ''}"
+        rows.append(["not computed", f"{len(missing)} of {len(plan)} cells: {shown}"])
+    counts: dict[str, int] = {}
     for cell in done.values():
         m = cell["made"]
-        words = f"heatnets {m['heatnets']} (source {m['source']}), JAX {m['jax']}, NumPy {m['numpy']}, Python {m['python']}, {m['device']}"
-        makes[words] = makes.get(words, 0) + 1
-    rows += [["made with", f"{words}: {count} cells"] for words, count in makes.items()]
-    spent = sum(
-        cell["measured"]["first_wall"]
-        if "first_wall" in cell["measured"]
-        else cell["measured"]["wall"]
-        for cell in done.values()
-    )
+        versions = (
+            f"heatnets {m['heatnets']} (source {m['source']}), JAX {m['jax']}, NumPy {m['numpy']}, "
+            f"Python {m['python']}, {m['device']}"
+        )
+        counts[versions] = counts.get(versions, 0) + 1
+    rows += [["made with", f"{versions}: {count} cells"] for versions, count in counts.items()]
+    measured = [cell["measured"] for cell in done.values()]
+    spent = sum(m["first_wall"] if "first_wall" in m else m["wall"] for m in measured)
     rows.append(["the solver took", f"{spent:.0f} s in all in first runs, compilation included"])
     return Table("Settings", (ColumnGroup("", ("what", "value")),), rows)
 
 
 def quantiles(values: Iterable[float], *levels: float) -> list[float]:
+    """Quantiles of values at some levels."""
     return [float(q) for q in np.quantile(np.array(list(values)), levels)]

@@ -1,4 +1,4 @@
-"""Rates: the direct Monte Carlo estimators over samples, and trained networks over features, on the same axes."""
+"""Convergence rates: direct Monte Carlo estimators over samples, networks over features."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ SEEDS = {"quick": 3, "paper": 5}
 
 
 def plan(scale: str) -> list[Cell]:
+    """The cells of this result."""
     cells = []
     for estimator, problem, d in DIRECT:
         for n in SAMPLES[scale]:
@@ -40,31 +41,29 @@ def plan(scale: str) -> list[Cell]:
                 "repetitions": REPETITIONS[scale],
             }
             parameters = {"dim": d, "horizon": 0.5} if d > 1 else {"horizon": 0.5}
-            cells.append(
-                Cell(
-                    f"{estimator} d={d} samples={n}",
-                    "direct",
-                    problem,
-                    parameters,
-                    options,
-                    cost=1 + n * d * 1e-6,
-                )
-            )
+            key, cost = f"{estimator} d={d} samples={n}", 1 + n * d * 1e-6
+            cells.append(Cell(key, "direct", problem, parameters, options, cost=cost))
     for d in NETWORK:
+        parameters = {"dim": d, "horizon": 0.5}
         for M in FEATURES[scale]:
             options = {"features": (M // 3, M - M // 3), "rows": ROWS[scale], "train": math.pi}
-            cells += [
-                Cell(f"network d={d} M={M} seed={seed}", "trained", "oscillating", {"dim": d, "horizon": 0.5}, options, seed, 0.3 + M * d * 1e-5)
-                for seed in range(SEEDS[scale])
-            ]  # fmt: skip
-        cells.append(
-            Cell(f"default d={d}", "default", "oscillating", {"dim": d, "horizon": 0.5}, cost=5.0)
-        )
+            for seed in range(SEEDS[scale]):
+                key, cost = f"network d={d} M={M} seed={seed}", 0.3 + M * d * 1e-5
+                cells.append(Cell(key, "trained", "oscillating", parameters, options, seed, cost))
+        cells.append(Cell(f"default d={d}", "default", "oscillating", parameters, cost=5.0))
     return cells
 
 
 def slope(sizes: Any, errors: Any) -> tuple[float, float, float]:
-    """The exponent p of error ~ size^p: a fit per repetition (a row of `errors`), their mean, and its 95 % t-interval."""
+    """Estimate the exponent p of error ~ size^p.
+
+    Args:
+        sizes: shape (n,).
+        errors: shape (repetitions, n); one exponent is fitted for each row.
+
+    Returns:
+        The mean of the exponents, and the ends of its 95 % t-interval.
+    """
     slopes = np.polyfit(np.log(np.asarray(sizes, float)), np.log(np.asarray(errors, float)).T, 1)[0]
     mean, spread = float(np.mean(slopes)), float(np.std(slopes, ddof=1)) / math.sqrt(len(slopes))
     half = float(stats.t.ppf(0.975, len(slopes) - 1)) * spread
@@ -72,6 +71,7 @@ def slope(sizes: Any, errors: Any) -> tuple[float, float, float]:
 
 
 def section(done: CellResults, scale: str) -> Section:
+    """The section of this result from finished cells."""
     figure, axes = panels(1, 1, 7.5, 4.6)
     rows, lines = [], []
 
@@ -84,13 +84,24 @@ def section(done: CellResults, scale: str) -> Section:
         marker: str,
         style: str,
     ) -> None:
+        """Add a curve and a row of the table; `errors` has shape (repetitions, sizes)."""
         middle = np.sqrt(np.mean(errors**2, axis=0))
         lines.append(Line(label, sizes, list(middle), colour, marker, style))
         p, low, high = (
             slope(sizes, errors) if len(sizes) > 1 and len(errors) > 1 else (math.nan,) * 3
         )
-        rows.append([label, theory, f"{p:.2f}", f"[{low:.2f}, {high:.2f}]", f"{sizes[0]:,} – {sizes[-1]:,}", f"{len(errors)}",
-                     number(float(middle[0])), number(float(middle[-1]))])  # fmt: skip
+        rows.append(
+            [
+                label,
+                theory,
+                f"{p:.2f}",
+                f"[{low:.2f}, {high:.2f}]",
+                f"{sizes[0]:,} – {sizes[-1]:,}",
+                f"{len(errors)}",
+                number(float(middle[0])),
+                number(float(middle[-1])),
+            ]
+        )
 
     for i, (estimator, _, d) in enumerate(DIRECT):
         sizes = [n for n in SAMPLES[scale] if f"{estimator} d={d} samples={n}" in done]
@@ -113,40 +124,54 @@ def section(done: CellResults, scale: str) -> Section:
             add(f"the paper's set-up here, d = {d}", "-0.5", sizes, errors, COLOURS[i], "o", "-")
         if (key := f"default d={d}") in done:
             size, error = sum(done[key]["features"]), done[key]["errors"]["l2"]
-            lines.append(Line(f"the default, d = {d}", [size], [error], COLOURS[i], "*", ""))
-            rows.append(
-                [
-                    f"the default, d = {d}",
-                    "–",
-                    "–",
-                    "–",
-                    f"{size}",
-                    "1",
-                    number(error),
-                    number(error),
-                ]
-            )
+            label = f"the default, d = {d}"
+            lines.append(Line(label, [size], [error], COLOURS[i], "*", ""))
+            rows.append([label, "–", "–", "–", f"{size}", "1", number(error), number(error)])
     draw(axes[0, 0], lines)
     n = np.array(SAMPLES[scale], float)
     axes[0, 0].plot(n, 3 / np.sqrt(n), color="#777777", lw=0.8, label="slope -1/2")
     axes[0, 0].set(xlabel="samples per point, or features", ylabel="relative L2 error")
-    table = Table(
-        f"Error ~ size^p, size the samples of an estimator or the features of a network ({done.devices()})",
-        (ColumnGroup("", ("what",)), ColumnGroup("the paper", ("p",)), ColumnGroup("here", ("p", "95 % interval", "sizes", "runs", "error, smallest", "error, largest"))),
-        rows,
-    )  # fmt: skip
-    facts = {
-        "direct estimators": f"at 16 random points of (0, T] x region, T = 0.5, {REPETITIONS[scale]} repetitions with fresh samples",
-        "networks": f"Example 2, T = 0.5, importance-sampling features (one third from u0), {ROWS[scale][0]:,} + {ROWS[scale][1]:,} rows, ridge 1e-6, "
-        f"{SEEDS[scale]} seeds; 6,000 points",
-        "interval": "of the mean of one fitted slope per repetition, Student's t. A network's curve is no power law: its p is a mean over the sizes "
-        "shown, and ends where the ridge's own error begins",
-    }
-    words = (
-        "The paper proves N^(-1/2) for both: for the direct estimator, where it is the rate, and for some choice of weights of the network, where it is "
-        "a bound. Trained weights do far better on this example."
+    columns = ("p", "95 % interval", "sizes", "runs", "error, smallest", "error, largest")
+    groups = (
+        ColumnGroup("", ("what",)),
+        ColumnGroup("the paper", ("p",)),
+        ColumnGroup("here", columns),
     )
+    table = Table(
+        (
+            "Error ~ size^p, size the samples of an estimator or the features of a network "
+            f"({done.devices()})"
+        ),
+        groups,
+        rows,
+    )
+    facts = {
+        "direct estimators": (
+            f"at 16 random points of (0, T] x region, T = 0.5, {REPETITIONS[scale]} "
+            "repetitions with fresh samples"
+        ),
+        "networks": (
+            "Example 2, T = 0.5, importance-sampling features (one third from u0), "
+            f"{ROWS[scale][0]:,} + {ROWS[scale][1]:,} rows, ridge 1e-6, {SEEDS[scale]} seeds; "
+            "6,000 points"
+        ),
+        "interval": (
+            "of the mean of one fitted slope per repetition, Student's t. A network's curve is no "
+            "power law: its p is a mean over the sizes shown, and ends where the ridge's own error "
+            "begins"
+        ),
+    }
+    note = (
+        "The paper proves N^(-1/2) for both: for the direct estimator, where it is the rate, and "
+        "for some choice of weights of the network, where it is a bound. Trained weights do far "
+        "better on this example."
+    )
+    caption = "Errors over samples (direct estimators) and features (networks)."
     return Section(
-        "convergence", TITLE, notes(scale, words), [table], [Picture(finish(figure, axes, 3), "Errors over samples (direct estimators) and features (networks).")],
+        "convergence",
+        TITLE,
+        notes(scale, note),
+        [table],
+        [Picture(finish(figure, axes, 3), caption)],
         settings_table(done, plan(scale), facts),
-    )  # fmt: skip
+    )

@@ -1,4 +1,4 @@
-"""The shapes of the paper's figures: errors over dimension, in panels, three sources in each."""
+"""Figures in the style of the paper: curves of errors over dimension, in panels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NORMS = {"l1": "relative L1 error", "l2": "relative L2 error", "linf": "relative
 
 
 class Line(NamedTuple):
-    """A curve: points, and how it is drawn."""
+    """A curve: its points and its style; `band` has the lower and upper ends of a shaded band."""
 
     label: str
     x: Sequence[float]
@@ -30,12 +30,13 @@ class Line(NamedTuple):
 def panels(
     rows: int, columns: int, width: float = 10.5, height: float = 3.2
 ) -> tuple[Figure, np.ndarray]:
+    """A figure and its axes, shape (rows, columns); `height` is that of one row, in inches."""
     figure = Figure(figsize=(width, height * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, sharey="row")
 
 
-def draw(ax: Any, lines: Sequence[Line], said: Sequence[TextClaim] = ()) -> None:
-    """Curves on logarithmic axes, and what the paper says of its own in hatched boxes."""
+def draw(ax: Any, lines: Sequence[Line], claims: Sequence[TextClaim] = ()) -> None:
+    """Draw curves on logarithmic axes, and statements of the paper's text as hatched boxes."""
     for line in lines:
         if not len(line.x):
             continue
@@ -51,25 +52,15 @@ def draw(ax: Any, lines: Sequence[Line], said: Sequence[TextClaim] = ()) -> None
             color=line.colour,
             label=line.label,
         )
-    for i, words in enumerate(said):
-        low, high = (
-            words.low / (1.25 if words.low == words.high else 1),
-            words.high * (1.25 if words.low == words.high else 1),
-        )
-        first, last = (
-            (words.first / 1.12, words.last * 1.12)
-            if words.first == words.last
-            else (words.first, words.last)
-        )
-        box = ax.fill_between(
-            [first, last],
-            low,
-            high,
-            facecolor="none",
-            edgecolor="#777777",
-            hatch="////",
-            linewidth=0.8,
-        )
+    for i, claim in enumerate(claims):
+        # A single value gets a box of some height, a single dimension one of some width.
+        low, high, first, last = claim.low, claim.high, float(claim.first), float(claim.last)
+        if claim.low == claim.high:
+            low, high = claim.low / 1.25, claim.high * 1.25
+        if claim.first == claim.last:
+            first, last = claim.first / 1.12, claim.last * 1.12
+        style = {"facecolor": "none", "edgecolor": "#777777", "hatch": "////", "linewidth": 0.8}
+        box = ax.fill_between([first, last], low, high, **style)
         if i == 0:
             box.set_label("the paper, in words")
     ax.set_xscale("log")
@@ -78,14 +69,14 @@ def draw(ax: Any, lines: Sequence[Line], said: Sequence[TextClaim] = ()) -> None
 
 
 def finish(figure: Figure, axes: np.ndarray, columns: int = 4) -> Figure:
-    """One legend below all panels."""
-    found: dict[str, Any] = {}
+    """Add one legend below all panels."""
+    handles: dict[str, Any] = {}
     for ax in axes.ravel():
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
+            handles.setdefault(label, handle)
     figure.legend(
-        list(found.values()),
-        list(found),
+        list(handles.values()),
+        list(handles),
         loc="outside lower center",
         ncols=columns,
         frameon=False,
@@ -95,7 +86,7 @@ def finish(figure: Figure, axes: np.ndarray, columns: int = 4) -> Figure:
 
 
 def shades(count: int, name: str) -> list[str]:
-    """Tones of one colour map, dark to light, for a family of curves."""
+    """`count` colours of a colour map, dark to light, for a family of curves."""
     return [
         matplotlib.colors.to_hex(matplotlib.colormaps[name](v))
         for v in np.linspace(0.9, 0.45, count)

@@ -1,4 +1,4 @@
-"""The figure of Example 3: errors over dimension for two horizons."""
+"""The paper's figure of Example 3: errors over dimension for two horizons T."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ SECONDS = {"quick": 15.0, "paper": None}
 
 
 def plan(scale: str) -> list[Cell]:
+    """The cells of this result."""
     cells = []
     for d in (*DIMS[scale], *FURTHER[scale]):
         for T in HORIZONS:
@@ -32,27 +33,17 @@ def plan(scale: str) -> list[Cell]:
                 "train": math.pi,
             }
             if d in DIMS[scale]:
+                key = f"paper d={d} T={T}"
                 cost = 0.2 + sum(FEATURES[scale]) * ROWS[scale][0] * d * 2e-9
-                cells.append(
-                    Cell(
-                        f"paper d={d} T={T}",
-                        "trained",
-                        "nonseparable",
-                        parameters,
-                        options,
-                        cost=cost,
-                    )
-                )
+                cells.append(Cell(key, "trained", "nonseparable", parameters, options, cost=cost))
+            key = f"default d={d} T={T}"
             budget = {} if SECONDS[scale] is None else {"seconds": SECONDS[scale]}
-            cells.append(
-                Cell(
-                    f"default d={d} T={T}", "default", "nonseparable", parameters, budget, cost=15.0
-                )
-            )
+            cells.append(Cell(key, "default", "nonseparable", parameters, budget, cost=15.0))
     return cells
 
 
 def section(done: CellResults, scale: str) -> Section:
+    """The section of this result from finished cells."""
     dims = (*DIMS[scale], *FURTHER[scale])
     figure, axes = panels(1, 3)
     for column, (norm, title) in enumerate(NORMS.items()):
@@ -62,54 +53,73 @@ def section(done: CellResults, scale: str) -> Section:
             (shades(2, "Oranges"), "default", "the default", "^"),
         ):
             for T, colour in zip(HORIZONS, colours, strict=True):
-                found = {
+                errors = {
                     d: done[k]["errors"][norm] for d in dims if (k := f"{kind} d={d} T={T}") in done
                 }
-                lines.append(
-                    Line(f"{label}, T = {T:g}", list(found), list(found.values()), colour, marker)
-                )
+                name = f"{label}, T = {T:g}"
+                lines.append(Line(name, list(errors), list(errors.values()), colour, marker))
         draw(axes[0, column], lines, NONSEPARABLE)
         axes[0, column].set(xlabel="dimension d", title=title)
     axes[0, 0].set_ylabel("relative error")
     rows = []
     for d in dims:
         for T in HORIZONS:
-            said = "; ".join(s.words for s in NONSEPARABLE if s.first <= d <= s.last) or "–"
-            own, default = f"paper d={d} T={T}", f"default d={d} T={T}"
-            l2 = done.errors(own)[1], done.errors(default)[1]
+            claim = "; ".join(c.words for c in NONSEPARABLE if c.first <= d <= c.last) or "–"
+            setup, default = f"paper d={d} T={T}", f"default d={d} T={T}"
+            l2 = done.errors(setup)[1], done.errors(default)[1]
             ratio = l2[0] / l2[1] if l2[0] and l2[1] else None
-            chosen = (
-                f"{done[default]['features'][0]} + {done[default]['features'][1]}"
-                if default in done
-                else "–"
+            sizes = ["–", "–"]
+            if default in done:
+                M0, M1 = done[default]["features"]
+                sizes = [f"{M0} + {M1}", f"{done[default]['rows'][0]:,}"]
+            rows.append(
+                [
+                    f"{d:,}",
+                    f"{T:g}",
+                    claim,
+                    *(number(e) for e in done.errors(setup)),
+                    duration(done.seconds(setup)),
+                    *(number(e) for e in done.errors(default)),
+                    *sizes,
+                    duration(done.seconds(default)),
+                    times(ratio),
+                ]
             )
-            used = f"{done[default]['rows'][0]:,}" if default in done else "–"
-            seconds = [duration(done.seconds(k)) for k in (own, default)]
-            rows.append([f"{d:,}", f"{T:g}", said, *(number(e) for e in done.errors(own)), seconds[0],
-                         *(number(e) for e in done.errors(default)), chosen, used, seconds[1], times(ratio)])  # fmt: skip
     (M0, M1), (N, N_ic) = FEATURES[scale], ROWS[scale]
-    errors = ("L1", "L2", "L∞")
+    norms = ("L1", "L2", "L∞")
+    default_columns = ("features", "rows", "seconds", "accuracy against the set-up")
+    groups = (
+        ColumnGroup("", ("d", "T")),
+        ColumnGroup("the paper", ("in words",)),
+        ColumnGroup(f"the paper's set-up here ({done.devices()})", (*norms, "seconds")),
+        ColumnGroup("the default", (*norms, *default_columns)),
+    )
     table = Table(
         f"Example 3, α = β = 1; the paper's set-up: M = {M0:,} + {M1:,}, N = {N:,} + {N_ic:,}",
-        (ColumnGroup("", ("d", "T")), ColumnGroup("the paper", ("in words",)), ColumnGroup(f"the paper's set-up here ({done.devices()})", (*errors, "seconds")),
-         ColumnGroup("the default", (*errors, "features", "rows", "seconds", "accuracy against the set-up"))),
+        groups,
         rows,
-    )  # fmt: skip
+    )
+    budget_text = "" if SECONDS[scale] is None else f", seconds={SECONDS[scale]:g}"
     facts = {
-        "problem": "u = g S_2 + α t² e^(-t/3) exp(-β t |x|²/d) S_3 with α = β = 1, which the paper does not give; trained on [-π, π]^d, "
-        "tested on [-π/2, π/2]^d at 6,000 random points",
-        "the paper's set-up": f"importance-sampling features, λ_IC² = {N / N_ic:g}, ridge 1e-6, seed 0",
-        "the default": "hn.solve(problem)"
-        if SECONDS[scale] is None
-        else f"hn.solve(problem, seconds={SECONDS[scale]:g})",
+        "problem": (
+            "u = g S_2 + α t² e^(-t/3) exp(-β t |x|²/d) S_3 with α = β = 1, which the paper does "
+            "not give; trained on [-π, π]^d, tested on [-π/2, π/2]^d at 6,000 random points"
+        ),
+        "the paper's set-up": (
+            f"importance-sampling features, λ_IC² = {N / N_ic:g}, ridge 1e-6, seed 0"
+        ),
+        "the default": f"hn.solve(problem{budget_text})",
         "seconds": "one run each, compilation taken out",
     }
-    words = "The paper gives this result as curves without numbers; hatched is what its text says of them."
+    note = (
+        "The paper gives this result as curves without numbers; hatched is what its text says "
+        "of them."
+    )
     caption = "Example 3: errors over dimension for T = 0.5 and T = 1."
     return Section(
         "nonseparable",
         TITLE,
-        notes(scale, words),
+        notes(scale, note),
         [table],
         [Picture(finish(figure, axes, 3), caption)],
         settings_table(done, plan(scale), facts),

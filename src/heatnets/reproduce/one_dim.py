@@ -1,4 +1,4 @@
-"""The paper's 1-D example: three kinds of features, error maps, and the spread over seeds that the paper does not give."""
+"""The paper's 1-D example: three kinds of features, error maps, and errors over 20 seeds."""
 
 from __future__ import annotations
 
@@ -25,99 +25,120 @@ VARIANTS = {
 
 
 def plan(scale: str) -> list[Cell]:
-    """The same at both scales: it takes seconds."""
+    """The cells of this result; nearly the same at both scales, as they take seconds."""
     cells = []
     for name, (_, keywords) in VARIANTS.items():
         solve = {"collocation": "grid", "solver": "pinv", "ridge": 0.0, **keywords}
         for seed in range(SEEDS):
             options: dict[str, Any] = {
-                "features": (32, 64), "rows": (3000, 1000), "train": math.pi, "solve": solve, "grid": GRID, "maps": seed == 0,
-            }  # fmt: skip
+                "features": (32, 64),
+                "rows": (3000, 1000),
+                "train": math.pi,
+                "solve": solve,
+                "grid": GRID,
+                "maps": seed == 0,
+            }
             cells.append(Cell(f"{name} seed={seed}", "trained", "forced-sine", {}, options, seed))
-    cells += [
-        Cell(
-            f"default seed={seed}",
-            "default",
-            "forced-sine",
-            {},
-            {"grid": GRID, "maps": seed == 0},
-            seed,
-            3.0,
-        )
-        for seed in range(SEEDS if scale == "paper" else 5)
-    ]
+    for seed in range(SEEDS if scale == "paper" else 5):
+        options = {"grid": GRID, "maps": seed == 0}
+        cells.append(Cell(f"default seed={seed}", "default", "forced-sine", {}, options, seed, 3.0))
     return cells
 
 
 def section(done: CellResults, scale: str) -> Section:
-    names = {**{k: words for k, (words, _) in VARIANTS.items()}, "default": "the default"}
+    """The section of this result from finished cells."""
+    labels = {**{name: label for name, (label, _) in VARIANTS.items()}, "default": "the default"}
     rows = []
-    for name, words in names.items():
+    for name, label in labels.items():
         keys = [key for seed in range(SEEDS) if (key := f"{name} seed={seed}") in done]
         if not keys:
             continue
         l2 = quantiles((done[k]["errors"]["l2"] for k in keys), 0, 0.25, 0.5, 0.75, 1)
         linf = quantiles((done[k]["errors"]["linf"] for k in keys), 0.5)
-        chosen = done[keys[0]]
+        (M0, M1), (N, N_ic) = done[keys[0]]["features"], done[keys[0]]["rows"]
         seconds = quantiles((done.seconds(k) or 0.0 for k in keys), 0.5)
-        rows.append([words, "figure only", f"{len(keys)}", *(number(v) for v in l2), number(linf[0]),
-                     f"{chosen['features'][0]} + {chosen['features'][1]}", f"{chosen['rows'][0]:,} + {chosen['rows'][1]:,}", duration(seconds[0])])  # fmt: skip
+        rows.append(
+            [
+                label,
+                "figure only",
+                f"{len(keys)}",
+                *(number(v) for v in l2),
+                number(linf[0]),
+                f"{M0} + {M1}",
+                f"{N:,} + {N_ic:,}",
+                duration(seconds[0]),
+            ]
+        )
+    groups = (
+        ColumnGroup("", ("features",)),
+        ColumnGroup("the paper", ("errors",)),
+        ColumnGroup("seeds", ("",)),
+        ColumnGroup("L2", ("best", "25 %", "median", "75 %", "worst")),
+        ColumnGroup("L∞", ("median",)),
+        ColumnGroup("work", ("features, seed 0", "rows", "seconds, median")),
+    )
     table = Table(
         f"The 1-D example: relative errors on the 100 x 100 grid over seeds ({done.devices()})",
-        (ColumnGroup("", ("features",)), ColumnGroup("the paper", ("errors",)), ColumnGroup("seeds", ("",)), ColumnGroup("L2", ("best", "25 %", "median", "75 %", "worst")),
-         ColumnGroup("L∞", ("median",)), ColumnGroup("work", ("features, seed 0", "rows", "seconds, median"))),
+        groups,
         rows,
-    )  # fmt: skip
+    )
     facts = {
-        "problem": "u_t = u_xx + (t + 1) sin x, u0 = sin x, T = 1; trained on [-π, π], tested on a 100 x 100 grid of [0, 1] x [-π/2, π/2]",
-        "the paper's set-up": "32 + 64 features, 3,000 + 1,000 rows on a grid, λ_IC² = 3, Moore-Penrose with cut-off max(N, M) eps, A = 5 "
-        "(the paper gives neither cut-off nor A)",
+        "problem": (
+            "u_t = u_xx + (t + 1) sin x, u0 = sin x, T = 1; trained on [-π, π], tested on a "
+            "100 x 100 grid of [0, 1] x [-π/2, π/2]"
+        ),
+        "the paper's set-up": (
+            "32 + 64 features, 3,000 + 1,000 rows on a grid, λ_IC² = 3, Moore-Penrose with cut-off "
+            "max(N, M) eps, A = 5 (the paper gives neither cut-off nor A)"
+        ),
         "the default": "hn.solve(problem)",
     }
-    words = "The paper shows one run of each as maps and gives no numbers. The maps below are seed 0; the table is what 20 seeds do."
+    note = (
+        "The paper shows one run of each as maps and gives no numbers. The maps below are "
+        "seed 0; the table is what 20 seeds do."
+    )
+    caption = "The 1-D example: the solution, and log10 of the absolute error of each variant."
     return Section(
-        "one-dim", TITLE, [words], [table], [Picture(_maps(done), "The 1-D example: the solution, and log10 of the absolute error of each variant.")],
+        "one-dim",
+        TITLE,
+        [note],
+        [table],
+        [Picture(_maps(done), caption)],
         settings_table(done, plan(scale), facts),
-    )  # fmt: skip
+    )
 
 
 def _maps(done: CellResults) -> Figure:
-    """The solution by Gaussian kernels, the error maps on one scale, and the errors of all seeds."""
+    """Figure: the solution by Gaussian kernels, error maps with one colour scale, all errors."""
     figure = Figure(figsize=(11, 6.4), layout="constrained")
     axes = figure.subplots(2, 3)
-    titles = {**{name: words for name, (words, _) in VARIANTS.items()}, "default": "the default"}
-    shapes = {name: done[key]["maps"] for name in titles if (key := f"{name} seed=0") in done}
+    titles = {**{name: label for name, (label, _) in VARIANTS.items()}, "default": "the default"}
+    maps = {name: done[key]["maps"] for name in titles if (key := f"{name} seed=0") in done}
 
-    def show(ax: Any, values: str, title: str, **how: Any) -> Any:
+    def show(ax: Any, encoded_values: str, title: str, **style: Any) -> Any:
+        values = decoded(encoded_values).reshape(GRID, GRID)
         extent = (-np.pi / 2, np.pi / 2, 0, 1)
-        image = ax.imshow(
-            decoded(values).reshape(GRID, GRID), origin="lower", extent=extent, aspect="auto", **how
-        )
+        image = ax.imshow(values, origin="lower", extent=extent, aspect="auto", **style)
         ax.set(xlabel="x", ylabel="t")
         ax.set_title(title, fontsize=10)
         return image
 
-    if "gaussian" in shapes:
-        image = show(
-            axes[0, 0], shapes["gaussian"]["u"], "solution by Gaussian kernels", cmap="cividis"
-        )
+    if "gaussian" in maps:
+        title = "solution by Gaussian kernels"
+        image = show(axes[0, 0], maps["gaussian"]["u"], title, cmap="cividis")
         figure.colorbar(image, ax=axes[0, 0], label="u(t, x)")
     for name, ax in zip(titles, (axes[0, 1], axes[0, 2], axes[1, 0], axes[1, 1]), strict=True):
-        if name in shapes:
-            image = show(
-                ax, shapes[name]["log10_error"], titles[name], cmap="magma", vmin=-16, vmax=-8
-            )
+        if name in maps:
+            errors = maps[name]["log10_error"]
+            image = show(ax, errors, titles[name], cmap="magma", vmin=-16, vmax=-8)
             figure.colorbar(image, ax=ax, label="log10 |error|", extend="both")
     spread = axes[1, 2]
     for i, name in enumerate(titles):
-        errors = [
-            done[k]["errors"]["l2"] for seed in range(SEEDS) if (k := f"{name} seed={seed}") in done
-        ]
-        spread.semilogx(errors, np.full(len(errors), i), "|", ms=14, color=COLOURS[0])
-    spread.set(
-        yticks=range(4),
-        yticklabels=[words.replace(", ", ",\n").replace(" s", "\ns") for words in titles.values()],
-    )
+        keys = [key for seed in range(SEEDS) if (key := f"{name} seed={seed}") in done]
+        l2 = [done[key]["errors"]["l2"] for key in keys]
+        spread.semilogx(l2, np.full(len(l2), i), "|", ms=14, color=COLOURS[0])
+    tick_labels = [title.replace(", ", ",\n").replace(" s", "\ns") for title in titles.values()]
+    spread.set(yticks=range(4), yticklabels=tick_labels)
     spread.set(xlabel="relative L2 error", ylim=(3.5, -0.5), xlim=(1e-17, 1e-5))
     spread.set_title("all seeds", fontsize=10)
     spread.grid(alpha=0.25, linewidth=0.6)

@@ -1,6 +1,7 @@
-"""The paper's matrix as a plain implementation would compute it: automatic differentiation, the Laplacian as the trace of a Hessian.
+"""A plain implementation of the paper's matrix, by automatic differentiation and Hessian traces.
 
-Not used by any solve: it is what ours is timed against on one machine. The features, the points and so the entries are the same.
+No solve uses it: it is the baseline for timings on one machine. Features, points and therefore
+entries are the same as those of the package.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ from heatnets.pde.regions import Box
 
 @with_x64
 def measure(problem: Problem, options: dict[str, Any], seed: int) -> dict[str, Any]:
-    """Seconds for the equation rows of `features` and `rows`, from `timed_rows` of them; and how far the entries are from ours."""
+    """Time the assembly of the equation rows, and compare the entries with those of the package.
+
+    Options: `features` (M0, M1), `rows`, `timed_rows` (rows that are computed; the seconds are
+    scaled to all `rows`), `train` (half width of the box of points), `batch`.
+    """
     M0, M1 = options["features"]
     n = options["timed_rows"]
     blocks = ImportanceFamily().draw(problem.canonical, (M0, M1), DESIGNS["gaussian"], seed)
@@ -42,7 +47,7 @@ def measure(problem: Problem, options: dict[str, Any], seed: int) -> dict[str, A
     assert isinstance(initial, MovedInitial)
     assert isinstance(source, MovedSource)
     draws = tuple(map(jnp.asarray, (initial.direction, source.direction, source.fraction)))
-    jax.block_until_ready(rows(*draws, jnp.asarray(t), jnp.asarray(x)))  # compiles
+    jax.block_until_ready(rows(*draws, jnp.asarray(t), jnp.asarray(x)))  # compiles the function
     start = time.perf_counter()
     A = np.asarray(jax.block_until_ready(rows(*draws, jnp.asarray(t), jnp.asarray(x))))
     spent = time.perf_counter() - start
@@ -58,7 +63,7 @@ def measure(problem: Problem, options: dict[str, Any], seed: int) -> dict[str, A
 
 
 def _rows(problem: Problem, batch: int) -> Callable[..., Any]:
-    """(∂_t - DΔ) φ_j(t_k, x_k) for all features and points, in batches that fit into memory."""
+    """A function that computes (∂_t - DΔ) φ_j(t_k, x_k) for all features and points, in batches."""
     u0, F, D = problem.initial, problem.source, problem.diffusion
 
     def phi0(t: Any, x: Any, eta: Any) -> Any:
@@ -75,9 +80,8 @@ def _rows(problem: Problem, batch: int) -> Callable[..., Any]:
     def rows(eta: Any, xi: Any, r: Any, t: Any, x: Any) -> Any:
         def one(point: Any) -> Any:
             first = jax.lax.map(lambda e: residual(phi0)(*point, e), eta, batch_size=batch)
-            second = jax.lax.map(
-                lambda draw: residual(phi1)(*point, *draw), (xi, r), batch_size=batch
-            )
+            draws = (xi, r)
+            second = jax.lax.map(lambda z: residual(phi1)(*point, *z), draws, batch_size=batch)
             return jnp.concatenate([first, second])
 
         return jax.lax.map(one, (t, x))

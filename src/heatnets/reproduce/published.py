@@ -1,4 +1,7 @@
-"""What the paper prints: its tables in full, and in words what it says of its figures, whose numbers it does not give."""
+"""Published results: the paper's tables, statements of its text about figures, other methods.
+
+The paper gives no numbers for its figures.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ class Published(NamedTuple):
 
 
 class TextClaim(NamedTuple):
-    """A statement of the text about a figure: errors between `low` and `high` for dimensions `first` to `last`."""
+    """A statement about a figure: errors from `low` to `high` for dimensions `first` to `last`."""
 
     first: int
     last: int
@@ -43,7 +46,7 @@ TABLE_2 = {
     (2000, 10000): Published(6.21e-3, 6.43e-3, 7.29e-3, 437.18),
 }
 
-# The figures, in the paper's words (relative L2 unless said).
+# Statements of the paper about its figures (relative L2 unless stated otherwise).
 HORIZONS = {
     1500: [TextClaim(5, 100, 1e-8, 1e-7, "L1, L2, L∞ of the order 1e-8 to 1e-7 up to d = 100")],
     8000: [
@@ -67,7 +70,7 @@ CLAIM_9 = (9.3, 10.9)  # building A and b, training; Example 2, d = 9, M = 2000
 
 
 class Peer(NamedTuple):
-    """What another method reports for the same problem."""
+    """The result that another method reports for the same problem."""
 
     method: str
     error: float
@@ -75,7 +78,8 @@ class Peer(NamedTuple):
     machine: str
 
 
-# u(T, 0) of u_t = Δu + f(u), u0 = 1/(2 + 0.4|x|²), by problem, T and dimension: from the radial reduction to one dimension, two grids agreeing to 4e-8.
+# u(T, 0) of u_t = Δu + f(u), u0 = 1/(2 + 0.4|x|²), by problem, T and dimension: from the radial
+# reduction to one dimension; two grids agree to 4e-8.
 SEMILINEAR: dict[tuple[str, float], dict[int, float]] = {
     ("allen-cahn", 0.3): {
         10: 0.3165127134,
@@ -104,13 +108,10 @@ SEMILINEAR: dict[tuple[str, float], dict[int, float]] = {
         10_000: 0.6879386919,
     },
 }
-CONTROL = {
-    100: 4.5901617246,
-    1000: 6.9062551579,
-}  # u(1, 0) of the control problem: -log E[2/(1 + 2χ²)]
-DEFAULT_RISK = (
-    57.300  # u(0, 100, ..., 100), d = 100, T = 1, by multilevel Picard: good to about 1e-3
-)
+# u(1, 0) of the control problem, by dimension: -log E[2/(1 + 2χ²)].
+CONTROL = {100: 4.5901617246, 1000: 6.9062551579}
+# u(0, 100, ..., 100), d = 100, T = 1, by multilevel Picard: accurate to about 1e-3.
+DEFAULT_RISK = 57.300
 
 # E, Han and Jentzen 2017 (deep BSDE); random deep splitting, measured with NumPy on two CPU cores.
 PEERS = {

@@ -1,4 +1,4 @@
-"""Table 1: Example 1, a product of sines, d = 2, 5, 10."""
+"""Table 1 of the paper: Example 1, a product of sines, d = 2, 5, 10."""
 
 from __future__ import annotations
 
@@ -23,36 +23,23 @@ SIZES = {"quick": (1500, (2000, 400)), "paper": (15_000, (20_000, 4_000))}
 
 
 def plan(scale: str) -> list[Cell]:
+    """The cells of this result."""
     M, rows = SIZES[scale]
     cells = []
     for d in (*TABLE_1, *FURTHER[scale]):
         parameters = {"dim": d, "horizon": HORIZON}
         if d in TABLE_1:
-            options = {"features": (M, 0), "rows": rows, "runs": 2}
-            cells.append(
-                Cell(
-                    f"paper d={d}",
-                    "trained",
-                    "product-of-sines",
-                    parameters,
-                    options,
-                    cost=M * rows[0] * 1e-6,
-                )
-            )
-        cells.append(
-            Cell(
-                f"default d={d}",
-                "default",
-                "product-of-sines",
-                parameters,
-                {"runs": 1 if d > 5 else 2},
-                cost=4.0 * d,
-            )
-        )
+            key, cost = f"paper d={d}", M * rows[0] * 1e-6
+            setup = {"features": (M, 0), "rows": rows, "runs": 2}
+            cells.append(Cell(key, "trained", "product-of-sines", parameters, setup, cost=cost))
+        key, cost = f"default d={d}", 4.0 * d
+        default = {"runs": 1 if d > 5 else 2}
+        cells.append(Cell(key, "default", "product-of-sines", parameters, default, cost=cost))
     return cells
 
 
 def section(done: CellResults, scale: str) -> Section:
+    """The section of this result from finished cells."""
     M, (N, N_ic) = SIZES[scale]
     table = Table(
         f"Example 1, T = {HORIZON}, region [-1, 1]^d: relative errors, work and time",
@@ -69,34 +56,32 @@ def section(done: CellResults, scale: str) -> Section:
     )
     figure, axes = panels(1, 3)
     for i, (norm, title) in enumerate(NORMS.items()):
-        lines = [
-            Line(
-                "the paper",
-                list(TABLE_1),
-                [getattr(p, norm) for p in TABLE_1.values()],
-                PUBLISHED,
-                "s",
-                "--",
-            )
-        ]
+        published = [getattr(p, norm) for p in TABLE_1.values()]
+        lines = [Line("the paper", list(TABLE_1), published, PUBLISHED, "s", "--")]
         for kind, label, colour, marker in (
             ("paper", "the paper's set-up here", OURS, "o"),
             ("default", "the default", DEFAULT, "^"),
         ):
-            found = {
+            errors = {
                 d: done[f"{kind} d={d}"]["errors"][norm]
                 for d in (*TABLE_1, *FURTHER[scale])
                 if f"{kind} d={d}" in done
             }
-            lines.append(Line(label, list(found), list(found.values()), colour, marker))
+            lines.append(Line(label, list(errors), list(errors.values()), colour, marker))
         draw(axes[0, i], lines)
         axes[0, i].set(xlabel="dimension d", title=title, xticks=[*TABLE_1, *FURTHER[scale]])
         axes[0, i].get_xaxis().set_major_formatter("{x:.0f}")
         axes[0, i].minorticks_off()
     axes[0, 0].set_ylabel("relative error")
     facts = {
-        "problem": f"u_t = Δu, u0 = Π sin(π x_i), T = {HORIZON}; trained and tested on [-1, 1]^d (the paper names no region)",
-        "the paper's set-up": f"{M:,} importance-sampling features, {N:,} + {N_ic:,} rows, λ_IC² = {N / N_ic:g}, ridge 1e-6, seed 0",
+        "problem": (
+            f"u_t = Δu, u0 = Π sin(π x_i), T = {HORIZON}; trained and tested on [-1, 1]^d (the "
+            "paper names no region)"
+        ),
+        "the paper's set-up": (
+            f"{M:,} importance-sampling features, {N:,} + {N_ic:,} rows, λ_IC² = {N / N_ic:g}, "
+            "ridge 1e-6, seed 0"
+        ),
         "the default": "hn.solve(problem)",
         "errors": "at 6,000 random points of (0, T] x [-1, 1]^d",
     }
