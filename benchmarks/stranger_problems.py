@@ -30,7 +30,7 @@ from stranger_shapes import (
     short,
     zeros,
 )
-from stranger_truth import Closed, Law, SampleBatch, Term, Truth, Wave
+from stranger_truth import Closed, Law, Term, Truth, Wave, WaveTerm
 
 import heatnets as hn
 
@@ -459,7 +459,7 @@ def positive(writer: Writer) -> tuple[list[Term], str]:
         texts.append(f"{size} * {writer.written(shape.code, P[:1], axes)}")
     floor = short(floor)
     flat = np.eye(writer.operator.law.dim)[:1]
-    terms.append(Term("positive", floor, Wave("1.0", 1, [SampleBatch(1.0, *zeros(1))]), flat))
+    terms.append(Term("positive", floor, Wave("1.0", 1, [WaveTerm(1.0, *zeros(1))]), flat))
     return terms, " + ".join([str(floor), *texts])
 
 

@@ -16,10 +16,10 @@ from stranger_truth import (
     Product,
     Radial,
     Ridge,
-    SampleBatch,
     Shape,
     Triple,
     Wave,
+    WaveTerm,
     bell,
     mean_power,
     mean_price,
@@ -68,7 +68,7 @@ class Reach:
         return short(self.middle[i] + times * self.spread[i] * rng.standard_normal())
 
 
-# Shapes, as code and as closed forms. A wave exp(i(½ zᵀQz + l·z)) is a `SampleBatch` with imaginary
+# Shapes, as code and as closed forms. A wave exp(i(½ zᵀQz + l·z)) is a `WaveTerm` with imaginary
 # Q and l.
 
 
@@ -89,9 +89,7 @@ def plane_wave(a: list[float], phase: float, odd: bool) -> Wave:
     )
     factor = np.exp(1j * phase) * (-1j if odd else 1)
     return Wave(
-        f"{'sin' if odd else 'cos'}({inside})",
-        len(a),
-        [SampleBatch(factor, Q, 1j * np.array(a), c)],
+        f"{'sin' if odd else 'cos'}({inside})", len(a), [WaveTerm(factor, Q, 1j * np.array(a), c)]
     )
 
 
@@ -99,14 +97,14 @@ def wave_product(a: float, b: float, odd: bool) -> Wave:
     """cos or sin of a z1, times cos of b z2."""
     Q, _, c = zeros(2)
     factor = 0.5 * (-1j if odd else 1)
-    pieces = [SampleBatch(factor, Q, 1j * np.array([a, s * b]), c) for s in (1, -1)]
+    pieces = [WaveTerm(factor, Q, 1j * np.array([a, s * b]), c) for s in (1, -1)]
     return Wave(f"{'sin' if odd else 'cos'}({a} * {{0}}) * cos({b} * {{1}})", 2, pieces)
 
 
 def polynomial(code: str, k: int, degree: int) -> Wave:
     """A polynomial of total degree `degree` in all projections, which may be correlated."""
     function = eval(f"lambda z0, z1=0, z2=0: {code.format('z0', 'z1', 'z2')}")
-    return Wave(code, k, [SampleBatch(1.0, *zeros(k), polynomial=function, degree=degree)])
+    return Wave(code, k, [WaveTerm(1.0, *zeros(k), polynomial=function, degree=degree)])
 
 
 def gaussian(c: list[float], width: float) -> Wave:
@@ -118,7 +116,7 @@ def gaussian(c: list[float], width: float) -> Wave:
         f"exp(-{square} / {short(2 * width**2, 6)})",
         k,
         [
-            SampleBatch(
+            WaveTerm(
                 1.0,
                 -2 / short(2 * width**2, 6) * np.eye(k, dtype=complex),
                 zeros(k)[1],
@@ -136,7 +134,7 @@ def chirp(q: float, kind: str, odd: bool) -> Wave:
     return Wave(
         f"{'sin' if odd else 'cos'}({q} * {inside})",
         k,
-        [SampleBatch(-1j if odd else 1.0, Q, *zeros(k)[1:])],
+        [WaveTerm(-1j if odd else 1.0, Q, *zeros(k)[1:])],
     )
 
 
@@ -146,13 +144,13 @@ def exponential(a: list[float], b: float) -> Wave:
     Q, _, c = zeros(k)
     Q[0, 0] = 2 * b
     parts = [f"{v} * {{{i}}}" for i, v in enumerate(a) if v] + ([f"{b} * {{0}}**2"] if b else [])
-    return Wave(f"exp({' + '.join(parts)})", k, [SampleBatch(1.0, Q, np.array(a, complex), c)])
+    return Wave(f"exp({' + '.join(parts)})", k, [WaveTerm(1.0, Q, np.array(a, complex), c)])
 
 
 def added(parts: list[tuple[float, Wave]]) -> Wave:
     """A sum of waves of the same projections."""
     pieces = [
-        SampleBatch(f * p.factor, p.Q, p.l, p.c, p.polynomial, p.degree)
+        WaveTerm(f * p.factor, p.Q, p.l, p.c, p.polynomial, p.degree)
         for f, w in parts
         for p in w.pieces
     ]

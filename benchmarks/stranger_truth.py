@@ -138,7 +138,7 @@ class Shape(Protocol):
 
 
 @dataclass
-class SampleBatch:
+class WaveTerm:
     """factor p(z) exp(½ (z-c)ᵀQ(z-c) + l·(z-c)), complex; p a polynomial of a degree, or None."""
 
     factor: complex
@@ -212,7 +212,7 @@ class Wave:
 
     code: str
     k: int
-    pieces: list[SampleBatch]
+    pieces: list[WaveTerm]
 
     def over(self, m: np.ndarray, V: np.ndarray) -> np.ndarray:
         return sum(piece.mean(m, V).real for piece in self.pieces)

@@ -37,7 +37,7 @@ x = 0.3
 EXACT = float(np.exp(-2.0) * 3 * np.sin(0.6))
 
 
-class CellResults:
+class Outcome:
     def __init__(self, code, out, err):
         self.code, self.out, self.err = code, out, err
 
@@ -54,7 +54,7 @@ def heatnets(tmp_path, monkeypatch, capfd):
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        return CellResults(ended.value.code, *capfd.readouterr())
+        return Outcome(ended.value.code, *capfd.readouterr())
 
     yield run
     for number, handler in before.items():

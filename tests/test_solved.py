@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets.plotting import solve_report
+from heatnets.plotting import html, solve_report
 
 FORMULA = "t * exp(-x @ x / d) + " * 12 + "0 & <script>alert(1)</script>"
 COMMAND = "heatnets solve problem.toml --seed 0 --out " + "a-long-name-without-a-gap" * 6 + ".html"

@@ -229,7 +229,7 @@ def test_at_the_start_the_truth_is_what_the_user_wrote():
 def residual(who: sp.Stranger, t: float, x: np.ndarray) -> tuple[float, float]:
     """What is left of the equation in plain coordinates, by differences of fourth order; and the size of its terms."""
     law, unit, d = who.operator.law, who.operator.unit, len(x)
-    y, h, s = who.canonical(x), 4e-3, 1e-3 * who.truth.horizon
+    y, h, s = who.plain(x), 4e-3, 1e-3 * who.truth.horizon
     shift = np.array([-2, -1, 1, 2])
     first, second = np.array([1, -8, 8, -1]) / 12, np.array([-1, 16, 16, -1]) / 12
     steps = np.eye(d)

@@ -17,6 +17,7 @@ from heatnets.certify import error_equation
 from heatnets.features import designs
 from heatnets.features.equation import equation
 from heatnets.features.features import MovedInitial, MovedSource, Pair
+from heatnets.pde import paths
 from heatnets.pde.coefficients import _root
 from heatnets.pde.paths import EulerPaths, ExactPaths
 
@@ -599,3 +600,18 @@ def test_what_needs_constant_coefficients_says_so():
         hn.solve(problem, family="gaussian", features=(8, 0), rows=(64, 0))
     with pytest.raises(hn.InputError, match="no coefficient that varies"):
         hn.montecarlo.transformed(problem, 0.5, [0.0, 0.0])
+
+
+def test_memory_and_device_reach_paths_in_steps(monkeypatch):
+    problem = hn.Problem(dim=2, horizon=0.5, initial=bell, drift=lambda t, x: -0.3 * x)
+    limits, evaluate = [], paths.evaluate
+
+    def recorded(function, context, points, floats, ctx):
+        limits.append(ctx.memory)
+        return evaluate(function, context, points, floats, ctx)
+
+    monkeypatch.setattr(paths, "evaluate", recorded)
+    options = {"features": (8, 0), "rows": (64, 0), "collocation": "paths"}
+    u = hn.solve(problem, **options, memory=2**28)
+    u.certify(0.5, np.zeros(2), samples=64)
+    assert set(limits) == {2**28}

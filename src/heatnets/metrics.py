@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -138,7 +137,7 @@ def _evaluate_exact(function: Any, problem: Problem, t: Any, x: Any) -> np.ndarr
         )
     t_array, x_array, single = problem.points(t, x)
     ctx = make_context()
-    with jax.default_device(ctx.device):
+    with ctx.active():
         out = evaluate(function, problem.exact, (t_array, x_array), 8 * problem.dim, ctx)
     return out[0] if single else out
 

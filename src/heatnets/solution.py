@@ -204,7 +204,7 @@ class Solution:
         data = self._differentiable
         floats = data.workspace(self.problem.dim)
         left_side = self._contract(network.residuals, points, floats=floats, equation=data)
-        with jax.default_device(self._ctx.device):
+        with self._ctx.active():
             source = self._force(points.s, points.y)
             residual = points.value_scale * points.rate * (source - left_side)
         return residual[0] if points.single else residual
@@ -414,7 +414,7 @@ class Solution:
             marks=streams.marks(self._mark, points.t, points.x),
             rare=0.0 if derivative else self._rare_error,
         )
-        with jax.default_device(self._ctx.device):
+        with self._ctx.active():
             cert = certify(self._linear, self.network(), points.s, points.y, options)
             if self._canonical.nonlinear is not None:
                 linearized = remainder(
@@ -497,7 +497,7 @@ class Solution:
             rare=self._rare_error > 0,
             reference=partial(self._reference_values, seed) if linear else None,
         )
-        with jax.default_device(self._ctx.device):
+        with self._ctx.active():
             rng = streams.generator(seed, "region encounters", self._mark)
             data = sampling_checks.over_region(self._canonical, rng, self._quiet)
             doubt = sampling_checks.doubt(self._canonical, data, not self._smooth, rng, self._quiet)
@@ -521,7 +521,7 @@ class Solution:
 
         They cost a small part of the network's residuals there.
         """
-        with jax.default_device(self._ctx.device):
+        with self._ctx.active():
             reference = ReferenceValues(
                 self._canonical, self._equation, s, y, seed, "region error", self._quiet, self._mark
             )
@@ -552,7 +552,7 @@ class Solution:
                 f"`explain` takes one time and one point; got {len(points.t)}. Call it for each."
             )
         where = (points.s, points.y)
-        with jax.default_device(self._ctx.device):
+        with self._ctx.active():
             terms = {}
             for block, w in self._blocks:
                 feature = getattr(block, "one", block)
@@ -617,7 +617,7 @@ class Solution:
 
         Where they have, `residual` is no measure of the error.
         """
-        with jax.default_device(self._ctx.device):
+        with self._ctx.active():
             kinks = smoothness.kinks(self._canonical, self.stats["seed"], self._quiet)
             return smoothness.describe(kinks)
 
@@ -635,7 +635,7 @@ class Solution:
         """The same on paths from points t (n,), x (n, dim), which may lie outside the region."""
         if not self._smooth:
             return False
-        with jax.default_device(self._ctx.device):
+        with self._ctx.active():
             seed = self.stats["seed"]
             return not smoothness.kinks(self._canonical, seed, self._quiet, (t, x))
 
@@ -655,7 +655,7 @@ class Solution:
     @cached_property
     def _differentiable(self) -> Equation:
         """The equation with Laplacians, also where the weights were found without them."""
-        with jax.default_device(self._ctx.device):
+        with self._ctx.active():
             known = "none" not in self._equation.rungs.values()
             return self._equation if known else equation(self._canonical, self.stats["seed"])[0]
 
@@ -666,13 +666,13 @@ class Solution:
         def sum_features(
             terms: Callable[..., Any], data: Equation, floats: int, *points: np.ndarray
         ) -> Any:
-            with jax.default_device(ctx.device):
+            with ctx.active():
                 return contract(terms, self._blocks, data, points, floats, ctx, "")
 
         def evaluate_data(
             function: Callable[..., Any], data: Equation, floats: int, *points: np.ndarray
         ) -> Any:
-            with jax.default_device(ctx.device):
+            with ctx.active():
                 return evaluate(function, data, points, floats, ctx)
 
         def value(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -681,7 +681,7 @@ class Solution:
         def residual(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             data = self._differentiable
             left, size = sum_features(network.sized_residuals, data, data.workspace(dim), t, x)
-            with jax.default_device(ctx.device):
+            with ctx.active():
                 return self._force(t, x) - left, size
 
         def gradient(t: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -709,11 +709,11 @@ class Solution:
             return evaluate_data(network.bent_initial, self._equation, 16 * dim, x, w, c)
 
         def initial(x: np.ndarray) -> np.ndarray:
-            with jax.default_device(ctx.device):
+            with ctx.active():
                 return initial_values(self._equation, x, ctx)
 
         def source(t: np.ndarray, x: np.ndarray) -> np.ndarray:
-            with jax.default_device(ctx.device):
+            with ctx.active():
                 if self._canonical.nonlinear is not None:
                     return evaluate(_linearized_source, self._tangent_data, (t, x), 32 * dim, ctx)
                 return forcing(self._equation, (t, x), ctx)
@@ -775,7 +775,7 @@ class Solution:
     ) -> np.ndarray:
         """Sum `terms` over all features at n points; a `NumericalError` where not finite."""
         data, where = equation or self._equation, (points.s, points.y)
-        with jax.default_device(self._ctx.device):
+        with self._ctx.active():
             total = contract(terms, self._blocks, data, where, floats, self._ctx, "points")
         bad = np.flatnonzero(~np.isfinite(total).reshape(len(points.t), -1).all(axis=1))
         if bad.size:

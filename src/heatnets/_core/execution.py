@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,16 @@ class ExecutionContext:
         largest = 2**25 if self.device.platform == "cpu" else 2**32
         return min(self.memory // 8, largest) >> self.tile_shrinks
 
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Run JAX on the device, and let code without a context of its own use this one."""
+        token = _ACTIVE.set(self)
+        try:
+            with jax.default_device(self.device):
+                yield
+        finally:
+            _ACTIVE.reset(token)
+
     def require(self, needed: int, what: str, remedy: str) -> None:
         """Raise `ResourceError` if `needed` bytes exceed the limit; called before the work."""
         if needed > self.memory:
@@ -42,6 +54,19 @@ class ExecutionContext:
                 f"{_format_bytes(needed)}. {remedy}{' Or raise' if remedy else 'Raise'} it: "
                 f"memory={needed}."
             )
+
+
+_ACTIVE: ContextVar[ExecutionContext | None] = ContextVar("execution context", default=None)
+
+
+def current_context() -> ExecutionContext:
+    """The context that is active, without its progress callback; a new one if there is none."""
+    active = _ACTIVE.get()
+    return make_context() if active is None else replace(active, progress=_silent)
+
+
+def _silent(phase: str, done: int, total: int) -> None:
+    """A progress callback that does nothing."""
 
 
 def make_context(device: Any = None, memory: Any = None, progress: Any = None) -> ExecutionContext:
@@ -64,7 +89,7 @@ def make_context(device: Any = None, memory: Any = None, progress: Any = None) -
             "`progress` must be None or a function (phase, done, total); "
             f"got {short_repr(progress)}."
         )
-    return ExecutionContext(jax_device, limit, progress or (lambda phase, done, total: None))
+    return ExecutionContext(jax_device, limit, progress or _silent)
 
 
 def _find_device(device: Any) -> Any:

@@ -266,7 +266,7 @@ def _sample(
     `terms` gives the sums over samples at one point; `extra` are further arrays for it: A and the
     shortest lag (relative to t) for `transformed`, nothing for `importance`.
     """
-    with jax.default_device(ctx.device):
+    with ctx.active():
         equation = values_only(problem)
         simulator = on_device(problem.paths)
         context = (equation, simulator, streams.key(streams.check_seed(seed), stream), *extra)

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -98,7 +97,7 @@ def _build_solution(
     weights = [
         arrays[f"weights {i}"] for i in range(sum(name.startswith("weights ") for name in arrays))
     ]
-    with jax.default_device(ctx.device):
+    with ctx.active():
         data = (
             equation(canonical, stats["seed"])[0] if stats["laplacian"] else values_only(canonical)
         )

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from heatnets._core.execution import make_context
+from heatnets._core.execution import current_context
 from heatnets._core.tiling import evaluate
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.diffusion import Diffusion
@@ -166,7 +166,7 @@ class EulerPaths(PathSimulator):
         flat += [np.broadcast_to(a, (*batch, dim)).reshape(-1, dim) for a in vectors]
         flat.append(noise.reshape(-1, self.steps, dim))
         floats = (16 * self.steps + self.coefficients.workspace) * dim  # workspace of one path
-        results = evaluate(function, self, tuple(flat), floats, make_context())
+        results = evaluate(function, self, tuple(flat), floats, current_context())
         return jax.tree.map(lambda a: a.reshape(*batch, *a.shape[1:]), results)
 
     def over(self, parts: int) -> PathSimulator:

@@ -9,7 +9,7 @@ from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number,
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import CellResults, notes, settings_table
-from heatnets.reproduce.figures import DEFAULT, OURS, PUBLISHED, panels
+from heatnets.reproduce.panels import DEFAULT, OURS, PUBLISHED, panels
 from heatnets.reproduce.published import CLAIM_9, CLAIM_300
 
 TITLE = "Times quoted in the text"

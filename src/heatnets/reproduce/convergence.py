@@ -12,7 +12,7 @@ from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number
 from heatnets.plotting.style import COLOURS
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import CellResults, notes, settings_table
-from heatnets.reproduce.figures import Line, draw, finish, panels
+from heatnets.reproduce.panels import Line, draw, finish, panels
 
 TITLE = "Rates: direct estimators and trained networks"
 # Estimator, problem, dimension.

@@ -9,7 +9,7 @@ from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import CellResults, notes, settings_table
-from heatnets.reproduce.figures import NORMS, Line, draw, finish, panels, shades
+from heatnets.reproduce.panels import NORMS, Line, draw, finish, panels, shades
 from heatnets.reproduce.published import HORIZONS
 
 TITLE = "Example 2 over dimensions and horizons"

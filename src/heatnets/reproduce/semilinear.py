@@ -12,7 +12,7 @@ from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number,
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import CellResults, settings_table
-from heatnets.reproduce.figures import DEFAULT, OURS, PUBLISHED, panels
+from heatnets.reproduce.panels import DEFAULT, OURS, PUBLISHED, panels
 from heatnets.reproduce.published import CONTROL as REFERENCE_CONTROL
 from heatnets.reproduce.published import DEFAULT_RISK, PEERS, SEMILINEAR
 

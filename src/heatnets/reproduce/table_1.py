@@ -13,7 +13,7 @@ from heatnets.reproduce.compare import (
     settings_table,
     three_groups,
 )
-from heatnets.reproduce.figures import DEFAULT, NORMS, OURS, PUBLISHED, Line, draw, finish, panels
+from heatnets.reproduce.panels import DEFAULT, NORMS, OURS, PUBLISHED, Line, draw, finish, panels
 from heatnets.reproduce.published import TABLE_1
 
 TITLE = "Table 1: Example 1, u0 = Π sin(π x_i), d = 2, 5, 10"

@@ -19,7 +19,7 @@ from heatnets.reproduce.compare import (
     settings_table,
     three_groups,
 )
-from heatnets.reproduce.figures import DEFAULT, NORMS, OURS, PUBLISHED, Line, draw, finish, panels
+from heatnets.reproduce.panels import DEFAULT, NORMS, OURS, PUBLISHED, Line, draw, finish, panels
 from heatnets.reproduce.published import TABLE_2
 
 TITLE = "Table 2: Example 2, u = (t + e^-t) Σ sin(2 x_i) / √d, d = 100 to 2000"

@@ -9,7 +9,7 @@ from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number
 from heatnets.plotting.html import seconds as duration
 from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.compare import CellResults, notes, quantiles, settings_table
-from heatnets.reproduce.figures import DEFAULT, NORMS, OURS, Line, draw, finish, panels
+from heatnets.reproduce.panels import DEFAULT, NORMS, OURS, Line, draw, finish, panels
 from heatnets.reproduce.published import UNDERDETERMINED
 
 TITLE = "Example 2, under-determined: 600 rows, 8,000 Sobol features"

@@ -8,8 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import jax
-
 from heatnets._core import streams
 from heatnets._core.errors import InputError, WarningLog, count, short_repr
 from heatnets._core.execution import ExecutionContext, Progress, make_context
@@ -161,7 +159,7 @@ def solve(
         checkpoint=checkpoint,
     )
     ctx = make_context(device, memory, progress)
-    with jax.default_device(ctx.device):
+    with ctx.active():
         return _solve(problem.canonical, options, ctx, WarningLog()).with_problem(problem)
 
 
