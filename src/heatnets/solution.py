@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import numpy as np
@@ -91,6 +91,22 @@ def check_asked(
     return number, level, checked_seed, width
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+Method = Callable[Concatenate["Solution", P], R]
+
+
+def _in_context(method: Method[P, R]) -> Method[P, R]:
+    """Decorator: run a method of `Solution` with its device and memory limit active."""
+
+    @wraps(method)
+    def wrapped(self: Solution, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self._ctx.active():
+            return method(self, *args, **kwargs)
+
+    return wrapped
+
+
 class Solution:
     """The network ũ(t, x) = Σ_j w_j φ_j(t, x) found by `hn.solve`, a function of t and x.
 
@@ -158,6 +174,7 @@ class Solution:
         return other
 
     @with_x64
+    @_in_context
     def __call__(self, t: Any, x: Any) -> np.ndarray:
         """The value ũ(t, x).
 
@@ -174,6 +191,7 @@ class Solution:
         return value[0] if points.single else value
 
     @with_x64
+    @_in_context
     def gradient(self, t: Any, x: Any) -> np.ndarray:
         """The gradient ∇ũ(t, x) in x.
 
@@ -190,6 +208,7 @@ class Solution:
         return slope[0] if points.single else slope
 
     @with_x64
+    @_in_context
     def residual(self, t: Any, x: Any) -> np.ndarray:
         """The residual of the equation, R = F - (∂_t - div A ∇ - b·∇ - c) ũ.
 
@@ -227,6 +246,7 @@ class Solution:
         )
 
     @with_x64
+    @_in_context
     def certify(
         self,
         t: Any,
@@ -282,6 +302,7 @@ class Solution:
         return self._certify(values.certify, points, points.value_scale, arguments, progress)
 
     @with_x64
+    @_in_context
     def certify_gradient(
         self,
         t: Any,
@@ -318,6 +339,7 @@ class Solution:
         return self._certify(certify, points, points.slope, arguments, progress, derivative=True)
 
     @with_x64
+    @_in_context
     def certify_curvature(
         self,
         t: Any,
@@ -452,6 +474,7 @@ class Solution:
         return () if doubt is None or doubt.curable else (doubt.words,)
 
     @with_x64
+    @_in_context
     def error(
         self, *, points: int = 512, samples: int = 8, confidence: float = 0.95, seed: int = 0
     ) -> RegionError:
@@ -529,6 +552,7 @@ class Solution:
         return reference
 
     @with_x64
+    @_in_context
     def explain(self, t: float, x: Any, *, samples: int = 4096, seed: int = 0) -> Explanation:
         """Where the value at one point comes from.
 
@@ -612,6 +636,7 @@ class Solution:
 
     @cached_property
     @with_x64
+    @_in_context
     def kinks(self) -> str:
         """Which of the data have kinks or jumps, as text; empty where none were found.
 

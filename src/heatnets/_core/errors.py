@@ -5,12 +5,15 @@ An error message names the argument, the expected value, the value received, and
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import numbers
 import operator
+import sys
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,10 +57,22 @@ class WarningLog:
         """Add the messages of an earlier run, without showing them again."""
         self.messages.extend(text for text in messages if text not in self.messages)
 
-    def warn(self, text: str, stacklevel: int = 2) -> None:
+    def warn(self, text: str) -> None:
+        """Show a warning at the user's line, the first one outside the package."""
         if text not in self.messages:
             self.messages.append(text)
-            warnings.warn(text, HeatnetsWarning, stacklevel=stacklevel + 1)
+            warnings.warn(text, HeatnetsWarning, stacklevel=_level_of_caller())
+
+
+_OWN_FILES = (str(Path(__file__).parents[1]), contextlib.__file__)
+
+
+def _level_of_caller() -> int:
+    """The `stacklevel` of the first frame outside the package, for the function that calls this."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

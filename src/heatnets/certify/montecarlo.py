@@ -187,8 +187,7 @@ def transformed(
     if problem.dim >= 3:
         WarningLog().warn(
             f"`transformed` in {problem.dim} dimensions: few draws carry the whole sum, so that "
-            "standard errors and intervals are too small. Use montecarlo.importance.",
-            stacklevel=3,
+            "standard errors and intervals are too small. Use montecarlo.importance."
         )
     if positive("shortest_lag", shortest_lag, "It is a fraction of t.") >= 1:
         raise InputError(f"`shortest_lag` must be below 1, a fraction of t; got {shortest_lag:g}.")

@@ -372,7 +372,7 @@ def grow(
             break
         if dictionary.bytes_needed(growing) > ctx.memory:
             reason = "the next round would not fit into `memory`"
-            log.warn(f"growth ended at {sum(dictionary.counts)} features: {reason}", 5)
+            log.warn(f"growth ended at {sum(dictionary.counts)} features: {reason}")
             break
     with clock.phase("check"):
         verdict = final_check(best)
@@ -548,8 +548,7 @@ def _grain(
         log.warn(
             f"`{problem.data_name}` or `source` with derivatives takes {1e3 * rate:.2g} ms per "
             "feature and point: the solve starts small. "
-            "Give the Laplacian in closed form: hn.Function(f, laplacian=g).",
-            stacklevel=6,
+            "Give the Laplacian in closed form: hn.Function(f, laplacian=g)."
         )
     return _SMALL
 
@@ -632,7 +631,7 @@ def _network(
     solved = fit.solved
     for note in solved.notes:
         if "left out" not in note:  # columns of zeros are usual in a dictionary
-            log.warn(note, 6)
+            log.warn(note)
     facts = {
         "features": (int(np.sum(kind == 0)), int(np.sum(kind == 1))),
         "rows": (fit.rows, 0),
@@ -678,7 +677,6 @@ def network(
                 f"the error is estimated at {error:.2g} of the solution's size", problem
             )
         )
-    caller_level = 7 if facts["enforce"] == "equation" else 6  # of the line that calls `hn.solve`
     if not error <= 0.1:
         why = (
             f"the error is estimated at {error:.2g} of the solution's size"
@@ -687,15 +685,13 @@ def network(
         )
         log.warn(
             f"not solved: {why}. Give more `seconds`, or a smaller region or horizon; data that "
-            "grow too fast at infinity cannot be met at all.",
-            stacklevel=caller_level,
+            "grow too fast at infinity cannot be met at all."
         )
     elif ending.met is False:
         log.warn(
             f"the tolerance {settings.tol:g} was not met: the error is estimated at {error:.2g}. "
             f"Growth ended as {ending.why}; the best fit found is "
-            "returned. More `seconds`, a smaller region or a shorter horizon may help.",
-            stacklevel=caller_level,
+            "returned. More `seconds`, a smaller region or a shorter horizon may help."
         )
     stats = {
         "family": settings.family.name,

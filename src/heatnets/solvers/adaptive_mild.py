@@ -73,7 +73,7 @@ def grow(
     """
     started, clock = time.perf_counter(), PhaseTimer()
     if settings.time_degree is not None or settings.rcond is not None:
-        log.warn("`time_degree` and `rcond` play no part in training on mild rows", 5)
+        log.warn("`time_degree` and `rcond` play no part in training on mild rows")
     ctx.require(8 * (4 * _ROWS * 6 * _FEATURES + 4 * _ROWS * problem.dim), "the first round", "")
     source_sampler = None
     if problem.nonlinear is not None:

@@ -186,29 +186,26 @@ def _solve(
                 f"{description}. Equation rows cannot see them, and the answer can be wrong by "
                 "tens of per cent with a tiny residual. "
                 'Use enforce="mild", smooth the data, or leave `features` out: the default takes '
-                "care of it.",
-                stacklevel=4,
+                "care of it."
             )
         doubt = _find_doubt(problem, options.seed, options.enforce == "mild", ctx)
         return _judged(train(problem, options, ctx, log), doubt, False, log)
     if kinks and options.enforce == "equation":
         log.warn(
             f"{description}, which equation rows cannot see: the estimated error means nothing, "
-            "and `tol` cannot be judged. Leave `enforce` out.",
-            4,
+            "and `tol` cannot be judged. Leave `enforce` out."
         )
         options = replace(options, tol=None)
     elif kinks:
         log.warn(
             f"{description}: trained on mild rows (Monte Carlo samples of the solution) instead "
-            "of the equation.",
-            4,
+            "of the equation."
         )
     has_tol = options.tol is not None
     by_samples = options.enforce == "mild" or bool(kinks and options.enforce is None)
     doubt = _find_doubt(problem, options.seed, by_samples, ctx)
     if doubt is not None and not doubt.curable:  # more rounds would gain nothing
-        log.warn(_decline_message(doubt), 4)
+        log.warn(_decline_message(doubt))
         options = replace(options, seconds=min(options.seconds, _DECLINED_SECONDS), tol=None)
     solver = adaptive_mild if by_samples else adaptive
     return _judged(solver.grow(problem, options, ctx, log), doubt, has_tol, log)
@@ -243,7 +240,7 @@ def _judged(solution: Solution, doubt: Doubt | None, has_tol: bool, log: Warning
     checked = stats["estimated_error"] is not None and stats["check"].get("monte_carlo") is not None
     if doubt is None or (doubt.curable and (checked or error <= sampling_checks.EXACT)):
         return solution
-    log.warn(_decline_message(doubt), 5)
+    log.warn(_decline_message(doubt))
     messages = dict.fromkeys((*stats["warnings"], *log.messages))
     if stats["stopped"] is not None and not doubt.curable:
         stats["stopped"] = "the data were declined: one round was made"

@@ -49,7 +49,7 @@ def train(
         for caution in options.family.cautions(
             problem, counts, options.enforce, options.collocation
         ):
-            log.warn(caution, stacklevel=5)
+            log.warn(caution)
         # 3  Training points (t_k, x_k) in (0, T] x region, then held-out points; and points x_l
         #    for the initial condition.
         points, n_train = _place_rows(problem, options)
@@ -83,7 +83,7 @@ def train(
             (A, b), (A_held, b_held) = (table.system(all_columns, degree) for table in tables)
         ctx.progress("least squares", 1, 1)
     for note in fit.notes:
-        log.warn(note, stacklevel=5)
+        log.warn(note)
     with clock.phase("check"):
         scale = _residual_scale(problem, data, b, points, options.enforce, ctx)
         train_misfit, held_misfit = (
@@ -159,8 +159,7 @@ def _compare_with_monte_carlo(
     ):
         log.warn(
             f"not solved: Monte Carlo values differ from the network by {difference.value:.2g} "
-            f"of the solution's size. {_REMEDY}",
-            stacklevel=6,
+            f"of the solution's size. {_REMEDY}"
         )
     stats = {
         "check": MappingProxyType(reference.facts(difference)),
@@ -229,15 +228,13 @@ def _check_misfits(
     if held_misfit > 0.1:
         log.warn(
             f"not solved: rows held out are missed by {held_misfit:.2g} of their size "
-            f"(those trained on by {train_misfit:.2g}). {_REMEDY}",
-            stacklevel=6,
+            f"(those trained on by {train_misfit:.2g}). {_REMEDY}"
         )
     elif options.enforce == "mild" and held_misfit > 2 * train_misfit:
         log.warn(
             f"mild rows are fitted down to their noise: misfit {train_misfit:.2g} where trained, "
             f"{held_misfit:.2g} where held out. "
-            "Take ten rows or more per feature, more mild_samples, or a larger rcond.",
-            stacklevel=6,
+            "Take ten rows or more per feature, more mild_samples, or a larger rcond."
         )
 
 
@@ -279,13 +276,10 @@ def _feature_counts(
 ) -> tuple[int, int]:
     """(M0, M1) as given by the user; M1 = 0 if there is no source."""
     if problem.source is None and options.features[1]:
-        log.warn(
-            f"there is no source: the {options.features[1]} source features are left out",
-            stacklevel=6,
-        )
+        log.warn(f"there is no source: the {options.features[1]} source features are left out")
         return options.features[0], 0
     if problem.source is not None and not options.features[1]:
-        log.warn("the source has no features of its own: `features` has M1 = 0", stacklevel=6)
+        log.warn("the source has no features of its own: `features` has M1 = 0")
     return options.features
 
 
