@@ -399,7 +399,9 @@ def test_steps_half_as_many_tell_the_bias_and_take_it_away(solved):
         start=1.0,
     )
     for form in (error_equation.residual_form, partial(error_equation.martingale_form, steps=0)):
-        found = form(u.problem, nothing, t, x, 40_000, [np.random.default_rng(i) for i in range(4)])
+        found = form(
+            u.problem.canonical, nothing, t, x, 40_000, [np.random.default_rng(i) for i in range(4)]
+        )
         fine = found.corrections - found.steps[..., 0]  # 2f - c less f - c
         missed = np.abs(fine.mean(axis=1) - lacks)
         assert np.median(missed / fine.std(axis=1) * 200) > 5
