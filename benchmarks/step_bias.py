@@ -16,7 +16,7 @@ import numpy as np
 
 import heatnets as hn
 from heatnets._core.precision import with_x64
-from heatnets.certify.error_equation import allowance, combined
+from heatnets.certify.error_equation import richardson, step_bias_bound
 from heatnets.pde.paths import EulerPaths
 
 PIECE = 20_000
@@ -42,17 +42,17 @@ def study(
     samples, changes, finest = [], [], []
     for _ in range(pairs // PIECE):
         found = []
-        for factor, level, noise in walk.levels(walk.draw(rng, (PIECE,), problem.dim)):
-            ways = [level.go(t, x, t, sign * noise) for sign in (1.0, -1.0)]
+        for factor, level, noise in walk.richardson_levels(walk.draw(rng, (PIECE,), problem.dim)):
+            ways = [level.simulate(t, x, t, sign * noise) for sign in (1.0, -1.0)]
             found.append(
-                (factor, 0.5 * sum(way.weight * np.asarray(initial(way.place)) for way in ways))
+                (factor, 0.5 * sum(way.weight * np.asarray(initial(way.position)) for way in ways))
             )
-        total, change = combined(found)
+        total, change = richardson(found)
         samples.append(total)
         changes.append(change)
         finest.append(found[0][1])
     exact, values = float(hn.exact_values(problem, t, x)), np.concatenate(samples)
-    allowed = float(allowance(np.concatenate(changes).mean(axis=0)))
+    allowed = float(step_bias_bound(np.concatenate(changes).mean(axis=0)))
     return (
         np.concatenate(finest).mean() - exact,
         values.mean() - exact,

@@ -19,7 +19,7 @@ from heatnets._core.execution import make_context
 from heatnets.features.equation import equation
 from heatnets.pde import smoothness
 from heatnets.solvers import adaptive
-from heatnets.solvers.options import settings
+from heatnets.solvers.options import make_options
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -29,7 +29,7 @@ NONE = dict.fromkeys(
 
 
 def growth(problem, **options):
-    return settings(
+    return make_options(
         problem,
         **{
             **NONE,
@@ -144,7 +144,7 @@ def test_growth_keeps_what_it_has():
     np.testing.assert_array_equal(grown.rows.points[1][:n], before[2])
     assert grown.sizes == {"orthogonal": 32, "signs": 32, "hadamard": 16}
     # What was added is what would have been computed at once.
-    fresh = adaptive.Table(problem.canonical, data, make_context(), grown.rows.points, 256)
+    fresh = adaptive.EntryCache(problem.canonical, data, make_context(), grown.rows.points, 256)
     fresh.add_features(grown.rows.blocks, "at once")
     np.testing.assert_allclose(grown.rows.residuals, fresh.residuals, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(grown.rows.values, fresh.values, rtol=1e-13)

@@ -92,10 +92,12 @@ def test_pairs_are_means_of_opposite_features():
         wanted = [
             0.5 * (a + b)
             for a, b in zip(
-                one(block, 1).both(data, t, x), one(opposite, 1).both(data, t, x), strict=True
+                one(block, 1).value_and_residual(data, t, x),
+                one(opposite, 1).value_and_residual(data, t, x),
+                strict=True,
             )
         ]
-        np.testing.assert_allclose(one(pair, 1).both(data, t, x), wanted, rtol=1e-13)
+        np.testing.assert_allclose(one(pair, 1).value_and_residual(data, t, x), wanted, rtol=1e-13)
         np.testing.assert_array_equal(pair.start, block.start)
 
 

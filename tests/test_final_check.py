@@ -18,9 +18,9 @@ from heatnets.certify import error_equation
 from heatnets.certify.reference_values import ReferenceValues
 from heatnets.features.equation import equation
 from heatnets.fit import least_squares
-from heatnets.fit.entry_cache import Table
+from heatnets.fit.entry_cache import EntryCache
 from heatnets.solvers import adaptive
-from heatnets.solvers.options import settings
+from heatnets.solvers.options import make_options
 from heatnets.solvers.validation import FinalCheck, ValidationSet
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -31,7 +31,7 @@ NONE = dict.fromkeys(
 
 
 def growth(problem, **options):
-    return settings(
+    return make_options(
         problem,
         **{
             **NONE,
@@ -107,7 +107,7 @@ def check_of(dictionary, size=(256, 2), stream="test"):
 def true_error(dictionary, fit):
     problem = dictionary.problem
     t, x = hn.random_points(waves_problem(), 1000, seed=3)
-    table = Table(problem, dictionary.rows.data, make_context(), (t, x), 256)
+    table = EntryCache(problem, dictionary.rows.data, make_context(), (t, x), 256)
     table.add_features(dictionary.rows.blocks, "test")
     value = table.fitted(np.asarray(fit.solved.weights), np.arange(fit.features), fit.degree)
     return relative_error(value, waves_exact(t, x, 0.5))

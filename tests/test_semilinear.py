@@ -13,14 +13,14 @@ from heatnets import solution
 from heatnets._core.errors import InputError, NumericalError
 from heatnets._core.execution import make_context
 from heatnets.certify.linearization import Fit
-from heatnets.certify.linearization_error import LinearizationError, bent
+from heatnets.certify.linearization_error import LinearizationError, derivative_variation
 from heatnets.features import designs
 from heatnets.features.equation import equation, on_device
 from heatnets.features.families import ImportanceFamily
 from heatnets.features.features import Pair, ReactedInitial
 from heatnets.fit import newton
 from heatnets.fit.collocation import uniform
-from heatnets.fit.entry_cache import Table
+from heatnets.fit.entry_cache import EntryCache
 from heatnets.pde.function import Function, jumps
 from heatnets.pde.laplacian import Chained
 from heatnets.pde.nonlinearity import ChebyshevSource, ReactionFlow
@@ -132,7 +132,7 @@ def test_entries_are_those_of_brute_force(source):
     t, x = jnp.asarray(0.37), jnp.array([0.2, -0.5, 0.4])
     for block in blocks:
         one = jax.tree.map(lambda a: a[1], block)
-        value, residual = one.both(data, t, x)
+        value, residual = one.value_and_residual(data, t, x)
         assert float(value) == pytest.approx(float(one.value(data, t, x)), rel=1e-13)
         assert float(residual) == pytest.approx(
             float(brute(lambda s, y, one=one: one.value(data, s, y), t, x)), rel=1e-9
@@ -144,7 +144,7 @@ def table(problem, features, rows=40, seed=0):
     points = uniform(
         problem.region, problem.horizon, rows, problem.dim, np.random.default_rng(seed)
     )
-    found = Table(problem, data, make_context(), points)
+    found = EntryCache(problem, data, make_context(), points)
     found.add_features(
         ImportanceFamily().draw(problem, features, designs.DESIGNS["gaussian"], 0, True), ""
     )
@@ -217,7 +217,7 @@ def test_the_change_of_a_slope_is_bounded_in_all_directions():
         jnp.asarray(0.01),
         jnp.asarray(0.7),
     )
-    assert float(bent(given, s, y, size, t)) == pytest.approx(
+    assert float(derivative_variation(given, s, y, size, t)) == pytest.approx(
         0.01**2 / 0.7 / 0.5, rel=1e-3
     )  # 2/(2t) over the smallest of A
     alone = hn.Problem(dim=4, horizon=1.0, initial=bell, source=lambda t, x, u: u**3).canonical
@@ -226,7 +226,9 @@ def test_the_change_of_a_slope_is_bounded_in_all_directions():
     fit = Fit(data, [(b, jnp.full((4, 1), 0.25)) for b in blocks])
     u = float(fit.both(s, y, False)[0])
     assert float(
-        bent((alone.nonlinear, fit, on_device(alone.diffusion), None), s, y, size, t)
+        derivative_variation(
+            (alone.nonlinear, fit, on_device(alone.diffusion), None), s, y, size, t
+        )
     ) == pytest.approx(6 * u * 1e-4, rel=0.1)
 
 

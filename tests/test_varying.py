@@ -106,7 +106,7 @@ def test_residuals_of_features_are_those_of_the_equation_as_it_is_written(
     problem = posed(diffusion, form, **more)
     data, _ = equation(problem.canonical, 0)
     rng = np.random.default_rng(1)
-    noise = jnp.asarray(rng.standard_normal((2, *problem.canonical.feature_paths.normals(DIM))))
+    noise = jnp.asarray(rng.standard_normal((2, *problem.canonical.feature_paths.noise_shape(DIM))))
     features = [
         Pair(MovedInitial(noise[0], jnp.asarray(0.7))),
         MovedSource(noise[1], jnp.asarray(0.4), jnp.asarray(1.3)),
@@ -141,18 +141,20 @@ def test_steps_with_constant_functions_have_the_exact_law():
     assert isinstance(problem.canonical.paths, EulerPaths)
     rng = np.random.default_rng(0)
     noise = problem.canonical.paths.draw(rng, (20_000,), 2)
-    moved = problem.canonical.paths.go(0.9, np.array([0.2, 0.1]), 0.6, noise)
+    moved = problem.canonical.paths.simulate(0.9, np.array([0.2, 0.1]), 0.6, noise)
     np.testing.assert_allclose(moved.weight, np.exp(c * 0.6), rtol=1e-12)
-    np.testing.assert_allclose(moved.place, [0.2, 0.1] + 0.6 * b + moved.push, atol=1e-14)
-    np.testing.assert_allclose(np.cov(moved.push.T), 2 * 0.6 * A * np.eye(2), atol=0.04)
+    np.testing.assert_allclose(moved.position, [0.2, 0.1] + 0.6 * b + moved.martingale, atol=1e-14)
+    np.testing.assert_allclose(np.cov(moved.martingale.T), 2 * 0.6 * A * np.eye(2), atol=0.04)
     # Steps half as many end at the same place, as increments are summed.
-    _, (factor, coarse, pairs), (zero, coarser, fours) = problem.canonical.paths.levels(noise)
+    _, (factor, coarse, pairs), (zero, coarser, fours) = problem.canonical.paths.richardson_levels(
+        noise
+    )
     assert (factor, zero) == (-1.0, 0.0)
     np.testing.assert_allclose(
-        coarser.go(0.9, np.array([0.2, 0.1]), 0.6, fours).place, moved.place, atol=1e-13
+        coarser.simulate(0.9, np.array([0.2, 0.1]), 0.6, fours).position, moved.position, atol=1e-13
     )
     np.testing.assert_allclose(
-        coarse.go(0.9, np.array([0.2, 0.1]), 0.6, pairs).place, moved.place, atol=1e-13
+        coarse.simulate(0.9, np.array([0.2, 0.1]), 0.6, pairs).position, moved.position, atol=1e-13
     )
 
 
@@ -161,14 +163,14 @@ def test_euler_has_the_mean_of_its_recursion_and_takes_coefficients_at_the_paths
     walk = EulerPaths(problem.canonical.coefficients, 8)
     rng = np.random.default_rng(0)
     half = walk.draw(rng, (50_000,), 1)
-    moved = walk.go(1.0, np.array([1.5]), 0.8, np.concatenate([half, -half]))
+    moved = walk.simulate(1.0, np.array([1.5]), 0.8, np.concatenate([half, -half]))
     wanted = 1.5
     for k in range(8):
         wanted *= 1 + 0.1 * (
             0.95 - 0.1 * k
         )  # time runs down from t, and the middle of a step counts
     np.testing.assert_allclose(
-        moved.place.mean(), wanted, rtol=1e-12
+        moved.position.mean(), wanted, rtol=1e-12
     )  # antithetic, and linear in the noise
 
 
@@ -186,10 +188,10 @@ def test_derivatives_of_paths(diffusion):
     w, c, e = rng.standard_normal((3, DIM)), rng.standard_normal((3, DIM)), 1e-4
 
     def at(y):
-        moved = walk.go(t, y, lag, noise)
-        return np.concatenate([moved.place, moved.weight[:, None]], axis=1)
+        moved = walk.simulate(t, y, lag, noise)
+        return np.concatenate([moved.position, moved.weight[:, None]], axis=1)
 
-    pulled = walk.pull(t, x, lag, noise, slope, by_weight)
+    pulled = walk.vjp(t, x, lag, noise, slope, by_weight)
     change = (at(x + e * w) - at(x - e * w)) / (2 * e)
     np.testing.assert_allclose(
         np.sum(pulled * w, axis=1),
@@ -198,12 +200,15 @@ def test_derivatives_of_paths(diffusion):
     )
     moved, first, second = walk.curve(t, x, lag, noise, w, c)
     ahead, behind, here = at(x + e * w + 0.5 * e**2 * c), at(x - e * w + 0.5 * e**2 * c), at(x)
-    np.testing.assert_allclose(np.c_[moved.place, moved.weight], here, rtol=1e-12)
+    np.testing.assert_allclose(np.c_[moved.position, moved.weight], here, rtol=1e-12)
     np.testing.assert_allclose(
-        np.c_[first.place, first.weight], (ahead - behind) / (2 * e), rtol=1e-5, atol=1e-6
+        np.c_[first.position, first.weight], (ahead - behind) / (2 * e), rtol=1e-5, atol=1e-6
     )
     np.testing.assert_allclose(
-        np.c_[second.place, second.weight], (ahead - 2 * here + behind) / e**2, rtol=1e-4, atol=1e-4
+        np.c_[second.position, second.weight],
+        (ahead - 2 * here + behind) / e**2,
+        rtol=1e-4,
+        atol=1e-4,
     )
 
 
@@ -406,7 +411,7 @@ def test_steps_half_as_many_tell_the_bias_and_take_it_away(solved):
         missed = np.abs(fine.mean(axis=1) - lacks)
         assert np.median(missed / fine.std(axis=1) * 200) > 5
         left = np.abs(found.corrections.mean(axis=1) - lacks)
-        assert np.all(left < error_equation.allowance(found.steps.mean(axis=1)))
+        assert np.all(left < error_equation.step_bias_bound(found.steps.mean(axis=1)))
         assert np.mean(left) < 0.5 * np.mean(missed)
 
 
@@ -440,7 +445,7 @@ def test_a_reaction_as_a_function_is_the_same_as_a_number(process, backward):
         assert (
             abs(value[0] - a.value)
             < 5 * np.hypot(drawn.corrections.std() / 64, a.standard_error)
-            + error_equation.allowance(drawn.steps.mean(axis=1))[0]
+            + error_equation.step_bias_bound(drawn.steps.mean(axis=1))[0]
         )
 
 
@@ -490,12 +495,14 @@ def test_a_step_of_the_users_own_is_used():
     problem = hn.Problem(dim=1, horizon=2.0, initial=bell, drift=lambda t, x: -x, step=exact_step)
     walk = EulerPaths(problem.canonical.coefficients, 1)
     noise = np.linspace(-2, 2, 9)[:, None, None]
-    moved = walk.go(2.0, np.array([1.5]), 2.0, noise)
+    moved = walk.simulate(2.0, np.array([1.5]), 2.0, noise)
     np.testing.assert_allclose(
-        moved.place[:, 0], 1.5 * np.exp(-2) + np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12
+        moved.position[:, 0],
+        1.5 * np.exp(-2) + np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0],
+        rtol=1e-12,
     )
     np.testing.assert_allclose(
-        moved.push[:, 0], np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12, atol=1e-15
+        moved.martingale[:, 0], np.sqrt(1 - np.exp(-4)) * noise[:, 0, 0], rtol=1e-12, atol=1e-15
     )
     assert isinstance(hn.Problem(dim=1, horizon=2.0, initial=bell).canonical.paths, ExactPaths)
     u = hn.solve(problem, features=(16, 0), rows=(128, 0), antithetic=True, collocation="paths")

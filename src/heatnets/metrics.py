@@ -8,12 +8,12 @@ import numpy as np
 from jaxtyping import Array
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, count
+from heatnets._core.errors import InputError, check_int
 from heatnets._core.execution import make_context
 from heatnets._core.precision import with_x64
-from heatnets._core.tiling import evaluate
+from heatnets._core.tiling import map_points
 from heatnets.fit.assembly import Points
-from heatnets.fit.collocation import judged
+from heatnets.fit.collocation import sample_points
 from heatnets.pde.laplacian import gradient
 from heatnets.pde.problem import Problem
 
@@ -77,9 +77,9 @@ def random_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points
     Returns:
         t of shape (n,) and x of shape (n, dim).
     """
-    n = count("points", points, 1, "It is the number of test points.")
+    n = check_int("points", points, 1, "It is the number of test points.")
     rng = streams.generator(streams.check_seed(seed), "test points")
-    t, x = judged(problem.region, problem.horizon, n, problem.dim, rng)
+    t, x = sample_points(problem.region, problem.horizon, n, problem.dim, rng)
     return (problem.horizon - t if problem.is_terminal else t), x
 
 
@@ -138,7 +138,7 @@ def _evaluate_exact(function: Any, problem: Problem, t: Any, x: Any) -> np.ndarr
     t_array, x_array, single = problem.points(t, x)
     ctx = make_context()
     with ctx.active():
-        out = evaluate(function, problem.exact, (t_array, x_array), 8 * problem.dim, ctx)
+        out = map_points(function, problem.exact, (t_array, x_array), 8 * problem.dim, ctx)
     return out[0] if single else out
 
 

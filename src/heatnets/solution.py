@@ -16,15 +16,21 @@ from jaxtyping import Array, Float
 
 from heatnets import __version__
 from heatnets._core import atomic_files, container, streams
-from heatnets._core.errors import InputError, NumericalError, count, fraction, positive
+from heatnets._core.errors import (
+    InputError,
+    NumericalError,
+    check_fraction,
+    check_int,
+    check_positive,
+)
 from heatnets._core.execution import ExecutionContext, Progress, make_context
 from heatnets._core.precision import EPS, with_x64
 from heatnets._core.statistics import HEAVY
-from heatnets._core.tiling import contract, evaluate
+from heatnets._core.tiling import map_points, weighted_sum
 from heatnets.certify import derivatives, linearization, sampling_checks, values
 from heatnets.certify.error_equation import NetworkEvaluator
 from heatnets.certify.explain import Explanation, explain
-from heatnets.certify.linearization_error import bent, remainder
+from heatnets.certify.linearization_error import derivative_variation, remainder
 from heatnets.certify.reference_values import ReferenceValues
 from heatnets.certify.values import Certificate, CertifyOptions, RegionError
 from heatnets.features.equation import Equation, equation, on_device
@@ -83,11 +89,11 @@ def check_asked(
 ) -> tuple[int, float, int, float | None]:
     """Check the options of a certificate; an `InputError` names a wrong one."""
     hint = "They come in pairs, and an interval needs some: 4096 by default."
-    number = count("samples", samples, 4, hint)
-    level = fraction("confidence", confidence)
+    number = check_int("samples", samples, 4, hint)
+    level = check_fraction("confidence", confidence)
     checked_seed = streams.check_seed(seed)
     hint = "It is in units of u, for a gradient over those of x."
-    width = None if halfwidth is None else positive("halfwidth", halfwidth, hint)
+    width = None if halfwidth is None else check_positive("halfwidth", halfwidth, hint)
     return number, level, checked_seed, width
 
 
@@ -504,16 +510,16 @@ class Solution:
         >>> bool(estimate.low < hn.measure(u).l2 < estimate.high)
         True
         """
-        points = count("points", points, 16, "A mean over the region needs some.")
+        points = check_int("points", points, 16, "A mean over the region needs some.")
         hint = "They come in pairs, and two independent ones are multiplied."
-        samples = count("samples", samples, 4, hint)
+        samples = check_int("samples", samples, 4, hint)
         linear = self._canonical.nonlinear is None
         error = values.region_error(
             self._linear,
             self.network(),
             points=points,
             samples=samples,
-            confidence=fraction("confidence", confidence),
+            confidence=check_fraction("confidence", confidence),
             seed=streams.check_seed(seed),
             smooth=self._smooth,
             mark=self._mark,
@@ -569,7 +575,7 @@ class Solution:
         Returns:
             An `Explanation` with the parts and their standard errors.
         """
-        samples = count("samples", samples, 4, "They come in pairs.")
+        samples = check_int("samples", samples, 4, "They come in pairs.")
         points = self._locate(t, x)
         if not points.single:
             raise InputError(
@@ -692,13 +698,13 @@ class Solution:
             terms: Callable[..., Any], data: Equation, floats: int, *points: np.ndarray
         ) -> Any:
             with ctx.active():
-                return contract(terms, self._blocks, data, points, floats, ctx, "")
+                return weighted_sum(terms, self._blocks, data, points, floats, ctx, "")
 
         def evaluate_data(
             function: Callable[..., Any], data: Equation, floats: int, *points: np.ndarray
         ) -> Any:
             with ctx.active():
-                return evaluate(function, data, points, floats, ctx)
+                return map_points(function, data, points, floats, ctx)
 
         def value(t: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return sum_features(network.sized_values, self._equation, 4 * dim, t, x)
@@ -740,7 +746,7 @@ class Solution:
         def source(t: np.ndarray, x: np.ndarray) -> np.ndarray:
             with ctx.active():
                 if self._canonical.nonlinear is not None:
-                    return evaluate(_linearized_source, self._tangent_data, (t, x), 32 * dim, ctx)
+                    return map_points(_linearized_source, self._tangent_data, (t, x), 32 * dim, ctx)
                 return forcing(self._equation, (t, x), ctx)
 
         # The factor of u0 in ũ(0, ·).
@@ -769,7 +775,7 @@ class Solution:
         if self._canonical.nonlinear is None:
             return forcing(self._equation, (s, y), self._quiet)
         floats = 32 * self._canonical.dim
-        return evaluate(_source_at_network, self._tangent_data, (s, y), floats, self._quiet)
+        return map_points(_source_at_network, self._tangent_data, (s, y), floats, self._quiet)
 
     def _source_changes(
         self, s: np.ndarray, y: np.ndarray, size: np.ndarray, t: np.ndarray
@@ -777,7 +783,9 @@ class Solution:
         """The change of the derivatives of the source over errors of some size; see `bent`."""
         diffusion = on_device(self._canonical.diffusion)
         data = (*self._tangent_data, diffusion, on_device(self._canonical.coefficients))
-        return evaluate(bent, data, (s, y, size, t), 64 * self._canonical.dim, self._quiet)
+        return map_points(
+            derivative_variation, data, (s, y, size, t), 64 * self._canonical.dim, self._quiet
+        )
 
     @cached_property
     def _tangent_data(self) -> tuple[Any, linearization.Fit]:
@@ -801,7 +809,7 @@ class Solution:
         """Sum `terms` over all features at n points; a `NumericalError` where not finite."""
         data, where = equation or self._equation, (points.s, points.y)
         with self._ctx.active():
-            total = contract(terms, self._blocks, data, where, floats, self._ctx, "points")
+            total = weighted_sum(terms, self._blocks, data, where, floats, self._ctx, "points")
         bad = np.flatnonzero(~np.isfinite(total).reshape(len(points.t), -1).all(axis=1))
         if bad.size:
             example = place([points.t[bad[0]], points.x[bad[0]]])

@@ -158,7 +158,7 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def alone(path: Path, remedy: str) -> Iterator[None]:
+def file_lock(path: Path, remedy: str) -> Iterator[None]:
     """Hold a lock on `path`; raise `FileError` if another process holds it."""
     lock = path.with_name(f".{path.name}.lock")
     try:
@@ -199,7 +199,7 @@ def _open_and_lock(lock: Path) -> int:
 @contextlib.contextmanager
 def ledger(path: Path, header: dict[str, Any]) -> Iterator[Ledger]:
     """Open a ledger under a lock, so that no other process writes it at the same time."""
-    with alone(path, "name another folder with --out"):
+    with file_lock(path, "name another folder with --out"):
         yield Ledger(path, header)
 
 

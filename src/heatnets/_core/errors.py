@@ -91,7 +91,7 @@ def short_repr(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def numeric(name: str, value: Any, hint: str) -> np.ndarray:
+def check_finite(name: str, value: Any, hint: str) -> np.ndarray:
     """Copy `value` to a float64 array; raise `InputError` unless it is finite and real."""
     try:
         array = np.asarray(value)
@@ -104,7 +104,7 @@ def numeric(name: str, value: Any, hint: str) -> np.ndarray:
     return np.array(array, np.float64)
 
 
-def positive(name: str, value: Any, hint: str) -> float:
+def check_positive(name: str, value: Any, hint: str) -> float:
     """Convert `value` to a finite float > 0, or raise `InputError`."""
     is_number = isinstance(value, numbers.Real) or getattr(value, "shape", None) == ()
     try:
@@ -116,15 +116,15 @@ def positive(name: str, value: Any, hint: str) -> float:
     return number
 
 
-def fraction(name: str, value: Any, hint: str = "For example 0.95.") -> float:
+def check_fraction(name: str, value: Any, hint: str = "For example 0.95.") -> float:
     """Convert `value` to a float in (0, 1), or raise `InputError`."""
-    number = positive(name, value, hint)
+    number = check_positive(name, value, hint)
     if number >= 1:
         raise InputError(f"`{name}` must be below 1; got {number:g}. {hint}")
     return number
 
 
-def count(name: str, value: Any, least: int, hint: str) -> int:
+def check_int(name: str, value: Any, least: int, hint: str) -> int:
     """Convert `value` to an int >= least, or raise `InputError`."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
@@ -137,14 +137,14 @@ def count(name: str, value: Any, least: int, hint: str) -> int:
     return number
 
 
-def pair(name: str, value: Any, hint: str) -> tuple[int, int]:
+def check_int_pair(name: str, value: Any, hint: str) -> tuple[int, int]:
     """Convert `value` to two ints >= 0, not both zero, or raise `InputError`."""
     items = list(value) if isinstance(value, Iterable) and not isinstance(value, str) else None
     if items is None or len(items) != 2:
         raise InputError(
             f"`{name}` must be a pair of whole numbers; got {short_repr(value)}. {hint}"
         )
-    first, second = (count(name, item, 0, hint) for item in items)
+    first, second = (check_int(name, item, 0, hint) for item in items)
     if first + second == 0:
         raise InputError(
             f"`{name}` must not be (0, 0): nothing would be left to solve with. {hint}"
@@ -152,7 +152,7 @@ def pair(name: str, value: Any, hint: str) -> tuple[int, int]:
     return first, second
 
 
-def choice(name: str, value: Any, options: Iterable[str]) -> str:
+def check_choice(name: str, value: Any, options: Iterable[str]) -> str:
     """Return `value` if it is one of `options`, else raise `InputError`."""
     names = list(options)
     if not isinstance(value, str) or value not in names:

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from heatnets._core.errors import InputError, ResourceError, positive, short_repr
+from heatnets._core.errors import InputError, ResourceError, check_positive, short_repr
 
 Progress = Callable[[str, int, int], None]
 
@@ -78,7 +78,7 @@ def make_context(device: Any = None, memory: Any = None, progress: Any = None) -
     if memory is None:
         limit = _free_bytes(jax_device) * 3 // 4
     else:
-        limit = int(positive("memory", memory, "It is in bytes: memory=4 * 2**30 for 4 GiB."))
+        limit = int(check_positive("memory", memory, "It is in bytes: memory=4 * 2**30 for 4 GiB."))
         if limit < 2**20:
             raise InputError(
                 f"`memory` must be at least one MiB; got {limit} bytes. "

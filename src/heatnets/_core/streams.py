@@ -13,12 +13,12 @@ import zlib
 import jax
 import numpy as np
 
-from heatnets._core.errors import count
+from heatnets._core.errors import check_int
 
 
 def check_seed(seed: object) -> int:
     """Convert `seed` to an int >= 0, or raise `InputError`."""
-    return count("seed", seed, 0, "One whole number fixes every random stream.")
+    return check_int("seed", seed, 0, "One whole number fixes every random stream.")
 
 
 Mark = tuple[int, ...]  # a hash of the object that uses the stream, as 32-bit words

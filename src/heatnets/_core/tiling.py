@@ -24,7 +24,7 @@ from heatnets._core.execution import ExecutionContext, within_memory
 _STRIP_COORDINATES = {"cpu": 4e7, "gpu": 2e11}
 
 
-def matrix(
+def assemble_matrix(
     entry: Callable[..., PyTree],
     blocks: list[Any],
     context: PyTree,
@@ -152,7 +152,7 @@ def _structure(block: Any) -> Any:
     return structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
 
 
-def contract(
+def weighted_sum(
     terms: Callable[..., PyTree],
     blocks: list[tuple[Any, Float[Array, " features"]]],
     context: PyTree,
@@ -189,7 +189,7 @@ def contract(
     return within_memory(work, ctx)
 
 
-def evaluate(
+def map_points(
     function: Callable[..., PyTree],
     context: PyTree,
     points: tuple[np.ndarray, ...],
@@ -271,7 +271,9 @@ def _tile_indices(size: int, tile: int) -> Array:
 def _place(result: PyTree, entries: PyTree, row: int, column: int) -> PyTree:
     """Write `entries` into the matrices `result` at (row, column), in place."""
     return jax.tree.map(
-        lambda matrix, part: jax.lax.dynamic_update_slice(matrix, part, (row, column)),
+        lambda assemble_matrix, part: jax.lax.dynamic_update_slice(
+            assemble_matrix, part, (row, column)
+        ),
         result,
         entries,
     )

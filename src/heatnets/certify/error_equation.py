@@ -28,7 +28,7 @@ import numpy as np
 from heatnets._core import streams
 from heatnets._core.precision import EPS
 from heatnets._core.statistics import Pool
-from heatnets.fit.collocation import judged, time_fractions
+from heatnets.fit.collocation import sample_points, time_fractions
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.paths import PathEnd, PathSimulator
 
@@ -72,17 +72,17 @@ def paths(
     """
     rng = streams.generator(seed, stream)
     if chosen is None:
-        t, x = judged(problem.region, problem.horizon, points, problem.dim, rng)
+        t, x = sample_points(problem.region, problem.horizon, points, problem.dim, rng)
         chosen = WeightedPoints(t, x, np.ones(points), 0)
     r, density = time_fractions(rng, (points, samples))
     start, simulator = chosen.t[:, None], problem.paths
     noise = simulator.draw(rng, (points, samples), problem.dim)
-    ends = simulator.go(start, chosen.x[:, None], (1 - r) * start, noise)
+    ends = simulator.simulate(start, chosen.x[:, None], (1 - r) * start, noise)
     return ValidationSamples(
         chosen.t,
         chosen.x,
         r * start,
-        ends.place,
+        ends.position,
         ends.weight * start / density,
         ends.weight,
         chosen.weight,
@@ -182,7 +182,7 @@ def residual_form(
         r, density, noise = (np.stack(parts) for parts in zip(*draws, strict=True))
         weight = time / density
         levels: list[tuple[float, np.ndarray]] = []
-        for factor, level, level_noise in simulator.levels(noise):
+        for factor, level, level_noise in simulator.richardson_levels(noise):
             R, terms = antithetic_mean(u.residual, level, time, start, (1 - r) * time, level_noise)
             value = weight * R
             if not levels:
@@ -193,11 +193,11 @@ def residual_form(
                 )
                 value = value + u.start * e0
             levels.append((factor, value))
-        corrections[rows, first:last], steps[rows, first:last] = combined(levels)
+        corrections[rows, first:last], steps[rows, first:last] = richardson(levels)
     return CorrectionSamples(corrections, rounding, np.zeros(len(t)), steps)
 
 
-def combined(levels: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def richardson(levels: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
     """Richardson extrapolation over the levels of a path simulator, the finest level first.
 
     Args:
@@ -216,7 +216,7 @@ def combined(levels: list[tuple[float, np.ndarray]]) -> tuple[np.ndarray, np.nda
     return total, differences  # type: ignore[return-value]
 
 
-def allowance(steps: np.ndarray) -> Any:
+def step_bias_bound(steps: np.ndarray) -> Any:
     """Bound for the bias of paths in steps, from mean differences of the levels, (..., 2) -> (...).
 
     All that the last halving of the number of steps changed, or half of what the one before did.
@@ -242,10 +242,10 @@ def antithetic_mean(
         lag: durations of the paths.
         noise: of the paths, as from `simulator.draw`.
     """
-    ends = [simulator.go(t, x, lag, sign * noise) for sign in (1.0, -1.0)]
-    shape, dim = ends[0].place.shape[:-1], x.shape[-1]
+    ends = [simulator.simulate(t, x, lag, sign * noise) for sign in (1.0, -1.0)]
+    shape, dim = ends[0].position.shape[:-1], x.shape[-1]
     time = np.broadcast_to(t - lag, shape)
-    places = np.concatenate([end.place.reshape(-1, dim) for end in ends])
+    places = np.concatenate([end.position.reshape(-1, dim) for end in ends])
     results = function(np.tile(time.ravel(), 2), places)
     n = time.size
     return [
@@ -274,7 +274,7 @@ def martingale_form(
     value, terms = u.value(t, x)
     slope = u.gradient(t, x) if steps else None
     moves = max(steps, 1)
-    simulator = problem.paths.over(2 * moves)
+    simulator = problem.paths.split_into(2 * moves)
     signs = tuple(enumerate((1.0, -1.0)))
     for rows, first, last in _chunks(len(t), pairs, 4 * _noise_size(problem)):
         n, count = last - first, len(t[rows])
@@ -286,7 +286,11 @@ def martingale_form(
             fraction, noise = (np.stack(parts) for parts in zip(*draws, strict=True))
             # Each step has two parts: to a random time inside it, where F is taken, and the rest.
             levels = list(
-                zip(simulator.levels(noise[:, 0]), simulator.levels(noise[:, 1]), strict=True)
+                zip(
+                    simulator.richardson_levels(noise[:, 0]),
+                    simulator.richardson_levels(noise[:, 1]),
+                    strict=True,
+                )
             )
             states = states or [
                 _PathState(factor, x[rows, None, :], (2, count, n, dim))
@@ -295,16 +299,19 @@ def martingale_form(
             for state, ((_, level, noise_in), (_, _, noise_rest)) in zip(
                 states, levels, strict=True
             ):
-                place, mid = state.place, time - fraction * h
+                place, mid = state.position, time - fraction * h
                 inner = [
-                    level.go(time, place[i], fraction * h, sign * noise_in) for i, sign in signs
+                    level.simulate(time, place[i], fraction * h, sign * noise_in)
+                    for i, sign in signs
                 ]
                 outer = [
-                    level.go(mid, inner[i].place, (1 - fraction) * h, sign * noise_rest)
+                    level.simulate(mid, inner[i].position, (1 - fraction) * h, sign * noise_rest)
                     for i, sign in signs
                 ]
                 if problem.has_source:
-                    force = _evaluate_pairs(u.source, mid, np.stack([end.place for end in inner]))
+                    force = _evaluate_pairs(
+                        u.source, mid, np.stack([end.position for end in inner])
+                    )
                     state.total += state.weight * _stack_weights(inner) * h * force
                 if slope is not None:
                     gradient = (
@@ -312,19 +319,21 @@ def martingale_form(
                         if k == 0
                         else _evaluate_pairs(u.gradient, np.broadcast_to(time, (count, n)), place)
                     )
-                    push = np.stack([a.push + b.push for a, b in zip(inner, outer, strict=True)])
+                    push = np.stack(
+                        [a.martingale + b.martingale for a, b in zip(inner, outer, strict=True)]
+                    )
                     state.martingale += state.weight * np.sum(gradient * push, axis=-1)
-                state.place = np.stack([end.place for end in outer])
+                state.position = np.stack([end.position for end in outer])
                 state.weight = state.weight * _stack_weights(inner) * _stack_weights(outer)
         for state in states:
             state.total += state.weight * _evaluate_pairs(
-                lambda s, y: u.initial(y), np.zeros((count, n)), state.place
+                lambda s, y: u.initial(y), np.zeros((count, n)), state.position
             )
         samples = [
             (state.factor, (state.total - state.martingale).mean(axis=0) - value[rows, None])
             for state in states
         ]
-        corrections[rows, first:last], changes[rows, first:last] = combined(samples)
+        corrections[rows, first:last], changes[rows, first:last] = richardson(samples)
         spread[rows] = np.maximum(spread[rows], states[0].total.std(axis=(0, 2)))
     return CorrectionSamples(corrections, EPS * terms, spread, changes)
 
@@ -336,7 +345,7 @@ class _PathState:
     """
 
     def __init__(self, factor: float, x: np.ndarray, shape: tuple[int, ...]) -> None:
-        self.factor, self.place = factor, np.broadcast_to(x, shape)
+        self.factor, self.position = factor, np.broadcast_to(x, shape)
         self.weight: Any = 1.0
         self.total, self.martingale = np.zeros(shape[:-1]), np.zeros(shape[:-1])
 
@@ -361,11 +370,11 @@ def residual_gradients(
     ) -> np.ndarray:
         """Gradients in x of weight · value at the ends of paths, (n, dim)."""
         level, time, lag, noise = args
-        ends = level.go(time, x, lag, noise)
+        ends = level.simulate(time, x, lag, noise)
         weight = np.broadcast_to(np.asarray(ends.weight), time.shape)[:, None]
-        by_place = weight * slope(time - lag, ends.place)
-        by_weight = value(time - lag, ends.place) if reacts(problem) else np.zeros(len(time))
-        return level.pull(time, x, lag, noise, by_place, by_weight)
+        by_place = weight * slope(time - lag, ends.position)
+        by_weight = value(time - lag, ends.position) if reacts(problem) else np.zeros(len(time))
+        return level.vjp(time, x, lag, noise, by_place, by_weight)
 
     def residual(args: _PathArgs) -> np.ndarray:
         return pull_back(lambda s, y: u.residual(s, y)[0], u.residual_gradient, args)
@@ -400,7 +409,7 @@ def _antithetic_batches(
         r, density = time_fractions(rng, n)
         noise, time = simulator.draw(rng, (n,), dim), np.full(2 * n, t)
         levels = []
-        for factor, level, level_noise in simulator.levels(noise):
+        for factor, level, level_noise in simulator.richardson_levels(noise):
             pair_noise = np.concatenate([level_noise, -level_noise])
             parts = residual((level, time, np.tile((1 - r) * t, 2), pair_noise))
             total = (t / density)[:, None] * 0.5 * (parts[:n] + parts[n:])
@@ -408,7 +417,7 @@ def _antithetic_batches(
                 parts = start((level, time, time, pair_noise))
                 total = total + u.start * 0.5 * (parts[:n] + parts[n:])
             levels.append((factor, total))
-        yield SampleBatch(*combined(levels))
+        yield SampleBatch(*richardson(levels))
 
 
 class SampleBatch(NamedTuple):
@@ -495,10 +504,10 @@ def residual_curvatures(
         w, c = (np.broadcast_to(v, (len(time), len(x))) for v in curve)
         ends, first, second = level.curve(time, np.broadcast_to(x, w.shape), lag, noise, w, c)
         s = time - lag
-        samples = ends.weight * bend(s, ends.place, first.place, second.place)
+        samples = ends.weight * bend(s, ends.position, first.position, second.position)
         if reacts(problem):  # the weights depend on x, too: product rule
-            along = np.sum(slope(s, ends.place) * first.place, axis=1)
-            samples = samples + 2 * first.weight * along + second.weight * value(s, ends.place)
+            along = np.sum(slope(s, ends.position) * first.position, axis=1)
+            samples = samples + 2 * first.weight * along + second.weight * value(s, ends.position)
         return samples[:, None]
 
     def residual(args: _PathArgs) -> np.ndarray:
@@ -570,7 +579,7 @@ def reacts(problem: CanonicalProblem) -> bool:
 
 def _noise_size(problem: CanonicalProblem) -> int:
     """The number of random numbers that one path takes."""
-    return int(np.prod(problem.paths.normals(problem.dim)))
+    return int(np.prod(problem.paths.noise_shape(problem.dim)))
 
 
 def _batch_sizes(pairs: int, width: int) -> list[int]:

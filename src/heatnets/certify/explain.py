@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heatnets.certify.error_equation import NetworkEvaluator, allowance, combined
+from heatnets.certify.error_equation import NetworkEvaluator, richardson, step_bias_bound
 from heatnets.pde.canonical import CanonicalProblem
 
 _BINS = 8  # intervals of lag
@@ -203,14 +203,16 @@ def _monte_carlo_parts(
         """
         noise, levels = problem.paths.draw(rng, (pairs,), problem.dim), []
         time, start = np.full(pairs, t), np.broadcast_to(x, (pairs, len(x)))
-        for factor, level, level_noise in problem.paths.levels(noise):
-            ends = [level.go(time, start, lag, sign * level_noise) for sign in (1.0, -1.0)]
-            values = function(np.concatenate([end.place for end in ends]))
+        for factor, level, level_noise in problem.paths.richardson_levels(noise):
+            ends = [level.simulate(time, start, lag, sign * level_noise) for sign in (1.0, -1.0)]
+            values = function(np.concatenate([end.position for end in ends]))
             total = ends[0].weight * values[:pairs] + ends[1].weight * values[pairs:]
             levels.append((factor, 0.5 * length * total))
-        samples, changes = combined(levels)
+        samples, changes = richardson(levels)
         noise_error = samples.std(ddof=1) / np.sqrt(pairs)
-        return Part(float(samples.mean()), float(noise_error + allowance(changes.mean(axis=0))))
+        return Part(
+            float(samples.mean()), float(noise_error + step_bias_bound(changes.mean(axis=0)))
+        )
 
     initial = mean(np.full(pairs, t), u.initial)
     if not problem.has_source or t == 0:

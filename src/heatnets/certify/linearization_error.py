@@ -108,8 +108,8 @@ def _bound_at_point(
     # Many times near both ends: where f_u is very negative only the shortest paths count.
     r, density = time_fractions(rng, n)
     s = t * r
-    ends = simulator.go(start, places, start - s, simulator.draw(rng, (n,), dim))
-    inside = _sample_errors(problem, u, s, ends.place, smooth, rng, point_rng, "remainder")
+    ends = simulator.simulate(start, places, start - s, simulator.draw(rng, (n,), dim))
+    inside = _sample_errors(problem, u, s, ends.position, smooth, rng, point_rng, "remainder")
     from_point = inside
     if slopes:
         stream = "remainder whole"
@@ -119,7 +119,7 @@ def _bound_at_point(
         return np.inf, ("samples of the error's square are not finite",)
     if size == 0:
         return 0.0, ()
-    changes = bends(s, ends.place, np.full(n, size), start)  # Λ size²
+    changes = bends(s, ends.position, np.full(n, size), start)  # Λ size²
     weight = np.broadcast_to(np.asarray(ends.weight), (n,))
     value = weight * changes * np.maximum(np.abs(inside), error) ** 2 / size**2 / density
     bound = 0.5 * t * (value.mean() + 2 * value.std(ddof=1) / np.sqrt(n))
@@ -153,15 +153,15 @@ def _sample_errors(
     simulator = problem.paths
     r, density = time_fractions(rng, len(t))
     noise = simulator.draw(rng, (len(t),), problem.dim)
-    inside = simulator.go(t, x, (1 - r) * t, noise)
-    samples = t / density * inside.weight * u.residual(r * t, inside.place)[0]
+    inside = simulator.simulate(t, x, (1 - r) * t, noise)
+    samples = t / density * inside.weight * u.residual(r * t, inside.position)[0]
     if u.start:
-        ends = simulator.go(t, x, t, noise)
-        samples = samples + u.start * ends.weight * u.initial(ends.place)
+        ends = simulator.simulate(t, x, t, noise)
+        samples = samples + u.start * ends.weight * u.initial(ends.position)
     return samples
 
 
-def bent(
+def derivative_variation(
     data: tuple[SemilinearSource, Fit, Diffusion, CoefficientField | None],
     s: Array,
     y: Array,

@@ -24,14 +24,14 @@ from heatnets._core.errors import (
     InputError,
     NumericalError,
     WarningLog,
-    count,
-    fraction,
-    positive,
+    check_fraction,
+    check_int,
+    check_positive,
     short_repr,
 )
 from heatnets._core.execution import ExecutionContext, make_context
 from heatnets._core.precision import with_x64
-from heatnets._core.tiling import contract, evaluate
+from heatnets._core.tiling import map_points, weighted_sum
 from heatnets.features.equation import Equation, on_device, values_only
 from heatnets.features.features import KernelSource
 from heatnets.features.lag_transform import LagTransform, log_kernel_constant
@@ -189,7 +189,7 @@ def transformed(
             f"`transformed` in {problem.dim} dimensions: few draws carry the whole sum, so that "
             "standard errors and intervals are too small. Use montecarlo.importance."
         )
-    if positive("shortest_lag", shortest_lag, "It is a fraction of t.") >= 1:
+    if check_positive("shortest_lag", shortest_lag, "It is a fraction of t.") >= 1:
         raise InputError(f"`shortest_lag` must be below 1, a fraction of t; got {shortest_lag:g}.")
     canonical = problem.canonical
     if canonical.diffusion.scalar is None or canonical.coefficients is not None:
@@ -202,7 +202,7 @@ def transformed(
     if half_width is None:
         A = max(5.0, float(reach))
     else:
-        A = positive("half_width", half_width, "It is A in [-A, A]^d.")
+        A = check_positive("half_width", half_width, "It is A in [-A, A]^d.")
     ctx = make_context(device, memory, progress)
     context = (jnp.asarray(A), jnp.asarray(shortest_lag))
     return _run(
@@ -237,8 +237,8 @@ def _run(
     extra: tuple[Array, ...],
 ) -> Estimate:
     """Check the arguments, and estimate u at the user's points, in the user's units."""
-    samples = count("samples", samples, 2, "A standard error needs at least two.")
-    level = fraction("confidence", confidence)
+    samples = check_int("samples", samples, 2, "A standard error needs at least two.")
+    level = check_fraction("confidence", confidence)
     user_t, user_x, single = problem.points(t, x)
     scale = problem.transform.value_scale(user_t)
     points = problem.transform.to_canonical(user_t, user_x)
@@ -270,10 +270,12 @@ def _sample(
         simulator = on_device(problem.paths)
         context = (equation, simulator, streams.key(streams.check_seed(seed), stream), *extra)
         points = (np.arange(len(times)), times, places)
-        floats = 12 * int(np.prod(simulator.normals(problem.dim))) + 40
+        floats = 12 * int(np.prod(simulator.noise_shape(problem.dim))) + 40
         blocks = [(jnp.arange(samples), jnp.ones(samples))]
-        total, square, bias_total = contract(terms, blocks, context, points, floats, ctx, "samples")
-        base = evaluate(_centre, equation, (times, places), 4 * problem.dim, ctx)
+        total, square, bias_total = weighted_sum(
+            terms, blocks, context, points, floats, ctx, "samples"
+        )
+        base = map_points(_centre, equation, (times, places), 4 * problem.dim, ctx)
     bad = np.flatnonzero(~np.isfinite(total + square))
     if bad.size:
         point = problem.outer_transform.from_canonical(times[bad[0]], places[bad[0]])
@@ -323,19 +325,19 @@ def _importance_sample(
     The second result is its change with half as many steps of the paths.
     """
     first, second, third = jax.random.split(key, 3)
-    r, shape = jax.random.uniform(third), simulator.normals(x.size)
+    r, shape = jax.random.uniform(third), simulator.noise_shape(x.size)
     eta, xi = (simulator.scale_noise(jax.random.normal(k, shape)) for k in (first, second))
 
     def evaluate_paths(start: _Level, inside: _Level, sign: float) -> Array:
         _, start_simulator, start_noise = start
         _, inside_simulator, inside_noise = inside
-        end = start_simulator.path(t, x, t, sign * start_noise)
-        mid = inside_simulator.path(t, x, (1 - r) * t, sign * inside_noise)
-        initial = end.weight * equation.initial(end.place)
-        return initial + t * mid.weight * equation.forcing(r * t, mid.place)
+        end = start_simulator.simulate_one(t, x, t, sign * start_noise)
+        mid = inside_simulator.simulate_one(t, x, (1 - r) * t, sign * inside_noise)
+        initial = end.weight * equation.initial(end.position)
+        return initial + t * mid.weight * equation.forcing(r * t, mid.position)
 
     # Levels with the factor zero only check the order of the steps: not here.
-    pairs = zip(simulator.levels(eta), simulator.levels(xi), strict=True)
+    pairs = zip(simulator.richardson_levels(eta), simulator.richardson_levels(xi), strict=True)
     levels = [(start, inside) for start, inside in pairs if start[0]]
     values = []
     for start, inside in levels:

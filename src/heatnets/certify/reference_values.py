@@ -28,10 +28,10 @@ from heatnets._core.statistics import (
     relative_of_squares,
     rms,
 )
-from heatnets.certify.error_equation import antithetic_mean, combined
+from heatnets.certify.error_equation import antithetic_mean, richardson
 from heatnets.features.equation import Equation
 from heatnets.fit.assembly import forcing, initial_values
-from heatnets.fit.collocation import judged
+from heatnets.fit.collocation import sample_points
 from heatnets.pde.canonical import CanonicalProblem
 
 _PER_CALL = 2**13  # pairs at all points together: calls of one shape compile once
@@ -80,7 +80,7 @@ class ReferenceValues:
         self.factor = problem.value_scale(t) * np.sqrt(pool.weight)
         self._moments, self._steps = RunningMoments(), RunningMoments()
         self._source = problem.source is not None
-        self._width = int(np.prod(problem.paths.normals(problem.dim)))
+        self._width = int(np.prod(problem.paths.noise_shape(problem.dim)))
         most_pairs = min(_PER_CALL, _COORDINATES // self._width)
         self.pairs = int(np.clip(most_pairs // len(t), 2, None))
         self._single, self._pool = problem.region.single, pool
@@ -110,7 +110,7 @@ class ReferenceValues:
             points: the number of points.
         """
         rng = streams.generator(seed, f"{stream}, points")
-        t, x = judged(problem.region, problem.horizon, points, problem.dim, rng)
+        t, x = sample_points(problem.region, problem.horizon, points, problem.dim, rng)
         reference = cls(problem, data, t, x, seed, stream, ctx)
         reference.extend(entries)
         return reference
@@ -151,7 +151,8 @@ class ReferenceValues:
         simulator, t, x = self._problem.paths, self._t[:, None], self._x[:, None, :]
         shape = (len(self._t), self.pairs)
         to_start, inside = (
-            simulator.levels(simulator.draw(self._rng, shape, self._problem.dim)) for _ in range(2)
+            simulator.richardson_levels(simulator.draw(self._rng, shape, self._problem.dim))
+            for _ in range(2)
         )
         lag = (1 - self._rng.random(shape)) * t
         levels = []
@@ -165,7 +166,7 @@ class ReferenceValues:
                 )
                 value = value + t * force
             levels.append((factor, value))
-        samples, steps = combined(levels)
+        samples, steps = richardson(levels)
         return samples, steps[..., 0]
 
     def _initial(self, y: np.ndarray) -> np.ndarray:

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array
 
 from heatnets._core.execution import ExecutionContext
-from heatnets._core.tiling import evaluate
-from heatnets.fit.collocation import judged
+from heatnets._core.tiling import map_points
+from heatnets.fit.collocation import sample_points
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.function import Function, constant
 from heatnets.pde.paths import PathSimulator
@@ -70,13 +70,13 @@ def sample_data(
 ) -> PathSamples:
     """Sample the data on one path from each point t (n,), x (n, dim)."""
     simulator, n, dim, f = problem.paths, len(t), problem.dim, problem.source
-    ends = simulator.go(t, x, t, simulator.draw(rng, (n,), dim))
-    initial = evaluate(_initial, problem.initial, (ends.place,), 4 * dim, ctx)
+    ends = simulator.simulate(t, x, t, simulator.draw(rng, (n,), dim))
+    initial = map_points(_initial, problem.initial, (ends.position,), 4 * dim, ctx)
     if f is None:
         return PathSamples(initial, ends.weight, None, 1.0, (t, x))
     lag = t * rng.random(n)
-    inside = simulator.go(t, x, lag, simulator.draw(rng, (n,), dim))
-    source = evaluate(_source, f, (t - lag, inside.place), 4 * dim, ctx)
+    inside = simulator.simulate(t, x, lag, simulator.draw(rng, (n,), dim))
+    source = map_points(_source, f, (t - lag, inside.position), 4 * dim, ctx)
     return PathSamples(initial, ends.weight, source, inside.weight, (t, x))
 
 
@@ -85,7 +85,7 @@ def over_region(
 ) -> PathSamples:
     """Sample the data on paths from random points of the region."""
     n = _path_count(problem.dim)
-    t, x = judged(problem.region, problem.horizon, n, problem.dim, rng)
+    t, x = sample_points(problem.region, problem.horizon, n, problem.dim, rng)
     return sample_data(problem, t, x, rng, ctx)
 
 
@@ -278,10 +278,10 @@ def _mean_is_infinite(
     t, x = samples.points
     latest = np.flatnonzero(t >= 0.99 * np.max(t))  # the longest paths go furthest
     chosen = rng.choice(latest, _DIRECTIONS)
-    shape = problem.paths.normals(problem.dim)
+    shape = problem.paths.noise_shape(problem.dim)
     noise = rng.standard_normal((_DIRECTIONS, *shape))
     context, points = (problem.paths, f, name == "source"), (t[chosen], x[chosen], noise)
-    by_radius = evaluate(_log_along_ray, context, points, 64 * int(np.prod(shape)), ctx)
+    by_radius = map_points(_log_along_ray, context, points, 64 * int(np.prod(shape)), ctx)
     for row in np.stack(by_radius, axis=1):
         finite = [triple for triple in _TRIPLES if np.all(row[list(triple)] < np.inf)]
         first, second, third = finite[0] if finite else _TRIPLES[-1]
@@ -308,8 +308,8 @@ def _log_along_ray(
 
     def logarithm(z: Array) -> Array:
         lag = 0.9 * t if timed else t  # a source may be singular at the start
-        end = simulator.path(t, x, lag, simulator.scale_noise(z))
-        value = f(t - lag, end.place) if timed else f(end.place)
+        end = simulator.simulate_one(t, x, lag, simulator.scale_noise(z))
+        value = f(t - lag, end.position) if timed else f(end.position)
         return jnp.log(jnp.abs(value)) + jnp.log(end.weight)
 
     unit = noise / jnp.linalg.norm(noise)

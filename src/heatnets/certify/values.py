@@ -18,10 +18,10 @@ from heatnets.certify.error_equation import (
     CHUNK,
     CorrectionSamples,
     NetworkEvaluator,
-    allowance,
     martingale_form,
     reacts,
     residual_form,
+    step_bias_bound,
 )
 from heatnets.certify.reference_values import HEAVY_SHARE, HEAVY_TAILS, ReferenceValues
 from heatnets.certify.sampling_checks import EXACT
@@ -459,7 +459,10 @@ def step_allowance(changes: np.ndarray, half: Any) -> tuple[Any, Any, tuple[str,
     """
     mean, n = changes.mean(axis=0), len(changes)
     noise = changes.std(axis=0, ddof=1) / np.sqrt(n)
-    allowed, least = allowance(mean), allowance(np.maximum(np.abs(mean) - 3 * noise, 0.0))
+    allowed, least = (
+        step_bias_bound(mean),
+        step_bias_bound(np.maximum(np.abs(mean) - 3 * noise, 0.0)),
+    )
     excess = changes[..., 1] - 2 * changes[..., 0]  # of mean zero at first order
     wrong = np.abs(excess.mean(axis=0)) > allowed + 3 * excess.std(axis=0, ddof=1) / np.sqrt(n)
     if np.any(wrong & (allowed > _MATTERS * half)):
@@ -523,7 +526,7 @@ def _check_forms(
     for i, checks, rounding, change in zip(
         points.tolist(), check.corrections, check.rounding, check.steps, strict=True
     ):
-        allowed = step_bias[i] + float(allowance(change.mean(axis=0)))
+        allowed = step_bias[i] + float(step_bias_bound(change.mean(axis=0)))
         samples = np.concatenate(corrections[i])
         apart = float(disagreement(samples[None], checks[None], allowed)[0])
         only_rounding = abs(float(np.mean(checks))) < 100 * float(rounding)
@@ -599,7 +602,7 @@ def region_error(
         t, x, factor, rngs = _region_points(problem, points, seed, "region error", mark)
         value, terms = u.value(t, x)
         drawn = martingale_form(problem, u, t, x, pairs, rngs, 0)
-        rounding = EPS * terms + allowance(drawn.steps.mean(axis=1))
+        rounding = EPS * terms + step_bias_bound(drawn.steps.mean(axis=1))
         estimate = relative_l2_interval(
             factor[:, None] * drawn.corrections, factor * value, factor * rounding, confidence
         )
@@ -623,7 +626,7 @@ def region_error(
         value, terms = u.value(t, x)
         drawn = residual_form(problem, u._replace(residual=recorder.residual), t, x, pairs, rngs)
         corrections = drawn.corrections
-        rounding = EPS * terms + drawn.rounding + allowance(drawn.steps.mean(axis=1))
+        rounding = EPS * terms + drawn.rounding + step_bias_bound(drawn.steps.mean(axis=1))
         estimate = relative_l2_interval(
             factor[:, None] * corrections, factor * value, factor * rounding, confidence
         )

@@ -109,7 +109,7 @@ def solve(
             return f"finished rounds are kept in {checkpoint}; to go on: {resume_command}"
         return "no round was finished, nothing is kept"
 
-    with atomic_files.alone(target, "name another result with --out"):
+    with atomic_files.file_lock(target, "name another result with --out"):
         if "features" not in options:
             options["checkpoint"] = checkpoint
         if checkpoint.exists() and not resume:

@@ -16,7 +16,7 @@ import scipy.special
 import scipy.stats.qmc
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, choice
+from heatnets._core.errors import InputError, check_choice
 
 
 class Design(abc.ABC):
@@ -207,7 +207,9 @@ def design(directions: str | Design | None) -> Design:
                 'none. Write name = "..." in the class.'
             )
         return directions
-    return DESIGNS[choice("directions", "gaussian" if directions is None else directions, DESIGNS)]
+    return DESIGNS[
+        check_choice("directions", "gaussian" if directions is None else directions, DESIGNS)
+    ]
 
 
 def draws(

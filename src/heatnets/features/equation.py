@@ -121,8 +121,8 @@ class Started(eqx.Module):
     initial: Function
 
     def __call__(self, noise: Array, t: Scalar, x: Vector) -> Scalar:
-        end = self.paths.path(t, x, t, noise)
-        return end.weight * self.initial(end.place)
+        end = self.paths.simulate_one(t, x, t, noise)
+        return end.weight * self.initial(end.position)
 
 
 class Forced(eqx.Module):
@@ -132,8 +132,8 @@ class Forced(eqx.Module):
     source: Function
 
     def __call__(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> Scalar:
-        end = self.paths.path(t, x, (1 - fraction) * t, noise)
-        return t * end.weight * self.source(fraction * t, end.place)
+        end = self.paths.simulate_one(t, x, (1 - fraction) * t, noise)
+        return t * end.weight * self.source(fraction * t, end.position)
 
 
 class Carried(eqx.Module):
@@ -143,8 +143,8 @@ class Carried(eqx.Module):
     reaction: Function
 
     def __call__(self, noise: Array, fraction: Scalar, t: Scalar, x: Vector) -> Scalar:
-        end = self.paths.path(t, x, t, noise)
-        return end.weight * self.reaction(fraction * t, end.place)
+        end = self.paths.simulate_one(t, x, t, noise)
+        return end.weight * self.reaction(fraction * t, end.position)
 
 
 class VaryingEquation(Equation):
@@ -250,7 +250,7 @@ def equation(problem: CanonicalProblem, seed: int) -> tuple[Equation, dict[str, 
     # The functions to differentiate, with their arguments at the three test points.
     if isinstance(result, VaryingEquation):  # derivatives go through the steps of paths
         noise, fraction = (
-            rng.standard_normal((3, *result.paths.normals(problem.dim))),
+            rng.standard_normal((3, *result.paths.noise_shape(problem.dim))),
             rng.random(3),
         )
         diffusion = result.coefficients.at(jnp.asarray(t[0]), jnp.asarray(x[0])).diffusion

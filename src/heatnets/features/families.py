@@ -13,7 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, NumericalError, choice, positive, short_repr
+from heatnets._core.errors import (
+    InputError,
+    NumericalError,
+    check_choice,
+    check_positive,
+    short_repr,
+)
 from heatnets.features.designs import Design, draws
 from heatnets.features.features import (
     Feature,
@@ -147,7 +153,7 @@ def _draw_noise(
     """
     paths, dim = problem.feature_paths, problem.dim
     uniforms, first_step = draws(design, count, uniform, dim, seed, stream)
-    *steps, _ = paths.normals(dim)
+    *steps, _ = paths.noise_shape(dim)
     if not steps:
         return uniforms, paths.scale_noise(first_step)
     # Sequences of one design resemble each other (radii, Sobol points). Therefore each step
@@ -184,8 +190,11 @@ class GaussianFamily(Family):
     name = "gaussian"
 
     def __post_init__(self) -> None:
-        positive("half_width", self.half_width, "It is A in [-A, A]^d.")
-        if positive("shortest_lag", self.shortest_lag, "It is a fraction of the horizon.") >= 1:
+        check_positive("half_width", self.half_width, "It is A in [-A, A]^d.")
+        if (
+            check_positive("shortest_lag", self.shortest_lag, "It is a fraction of the horizon.")
+            >= 1
+        ):
             raise InputError(
                 "`shortest_lag` must be below 1, a fraction of the horizon; "
                 f"got {self.shortest_lag:g}."
@@ -274,4 +283,4 @@ FAMILIES: dict[str, Family] = {
 
 def family(value: str | Family) -> Family:
     """The family with a name, or `value` itself if it is a `Family`."""
-    return value if isinstance(value, Family) else FAMILIES[choice("family", value, FAMILIES)]
+    return value if isinstance(value, Family) else FAMILIES[check_choice("family", value, FAMILIES)]

@@ -33,12 +33,12 @@ class Feature(eqx.Module):
         """Value φ(t, x)."""
 
     @abc.abstractmethod
-    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+    def value_and_residual(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
         """Value φ and residual (∂_t - div A ∇) φ at (t, x), for t > 0."""
 
     def residual(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         """Residual (∂_t - div A ∇) φ at (t, x), for t > 0."""
-        return self.both(equation, t, x)[1]
+        return self.value_and_residual(equation, t, x)[1]
 
     @property
     @abc.abstractmethod
@@ -59,7 +59,7 @@ class MovedInitial(Feature):
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         return self.coefficient * equation.started(self.direction, t, x)
 
-    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+    def value_and_residual(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
         value, residual = equation.started_entry(self.direction, t, x)
         return self.coefficient * value, self.coefficient * residual
 
@@ -82,7 +82,7 @@ class ReactedInitial(Feature):
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         return self.coefficient * equation.reacted(self.direction, self.fraction, t, x)
 
-    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+    def value_and_residual(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
         value, residual = equation.reacted_entry(self.direction, self.fraction, t, x)
         return self.coefficient * value, self.coefficient * residual
 
@@ -104,7 +104,7 @@ class MovedSource(Feature):
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         return self.coefficient * equation.forced(self.direction, self.fraction, t, x)
 
-    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+    def value_and_residual(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
         value, residual = equation.forced_entry(self.direction, self.fraction, t, x)
         return self.coefficient * value, self.coefficient * residual
 
@@ -137,7 +137,7 @@ class KernelSource(Feature):
         force = equation.source(jnp.where(self.lag <= t, t - self.lag, t), self.center)
         return jnp.where(self.lag <= t, kernel * force, 0.0)
 
-    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+    def value_and_residual(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
         assert equation.source is not None
         kernel, square = self._kernel(equation, x)
         earlier = jnp.where(self.lag <= t, t - self.lag, t)
@@ -176,8 +176,8 @@ class Pair(Feature):
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
         return self._mean(lambda f: f.value(equation, t, x))
 
-    def both(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
-        return self._mean(lambda f: f.both(equation, t, x))
+    def value_and_residual(self, equation: Equation, t: Scalar, x: Vector) -> tuple[Scalar, Scalar]:
+        return self._mean(lambda f: f.value_and_residual(equation, t, x))
 
     @property
     def start(self) -> Scalar:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 
 from heatnets._core.errors import NumericalError
 from heatnets._core.execution import ExecutionContext
-from heatnets._core.tiling import evaluate, matrix
+from heatnets._core.tiling import assemble_matrix, map_points
 from heatnets.features.equation import Equation
 from heatnets.features.features import Feature
 from heatnets.pde.function import place
@@ -30,7 +30,7 @@ def _residual_entry(equation: Equation, feature: Feature, t: Array, x: Array) ->
 
 
 def _both_entry(equation: Equation, feature: Feature, t: Array, x: Array) -> tuple[Array, Array]:
-    return feature.both(equation, t, x)
+    return feature.value_and_residual(equation, t, x)
 
 
 def _value_entry(equation: Equation, feature: Feature, t: Array, x: Array) -> Array:
@@ -70,7 +70,9 @@ def residual_rows(
     """
     floats = equation.workspace(points[1].shape[1])
     if degree == 0:
-        rows = matrix(_residual_entry, blocks, equation, points, floats, ctx, "equation rows")
+        rows = assemble_matrix(
+            _residual_entry, blocks, equation, points, floats, ctx, "equation rows"
+        )
         return _check_finite(rows, points)
     values, residuals = both_rows(equation, blocks, points, ctx, "equation rows")
     return residual_columns(values, residuals, points[0], degree, horizon)
@@ -86,7 +88,9 @@ def both_rows(
 ) -> tuple[Array, Array]:
     """φ_j(t_k, x_k) and (∂_t - DΔ) φ_j (t_k, x_k), each (rows, features)."""
     floats = equation.workspace(points[1].shape[1])
-    values, residuals = matrix(_both_entry, blocks, equation, points, floats, ctx, phase, strip)
+    values, residuals = assemble_matrix(
+        _both_entry, blocks, equation, points, floats, ctx, phase, strip
+    )
     return values, _check_finite(residuals, points)
 
 
@@ -102,7 +106,7 @@ def value_rows(
 ) -> Float[Array, "rows columns"]:
     """Matrix of the value rows: (t/T)^k φ_j at the points, columns as in `residual_rows`."""
     floats = 4 * points[1].shape[1]
-    values = matrix(_value_entry, blocks, equation, points, floats, ctx, phase, strip)
+    values = assemble_matrix(_value_entry, blocks, equation, points, floats, ctx, phase, strip)
     return value_columns(_check_finite(values, points), points[0], degree, horizon)
 
 
@@ -116,7 +120,7 @@ def drag_rows(
     strip: int | None = None,
 ) -> Array:
     """Directional derivatives b_k·∇φ_j(t_k, x_k), (rows, features); `along` is b, (rows, dim)."""
-    return matrix(
+    return assemble_matrix(
         _drag_entry, blocks, equation, (*points, along), 8 * points[1].shape[1], ctx, phase, strip
     )
 
@@ -132,7 +136,7 @@ def tangent(
 
     `u` (rows,) and `du` (rows, dim) are the values and gradients of u at the points.
     """
-    return evaluate(_tangent, nonlinear, (*points, u, du), 8 * points[1].shape[1], ctx)
+    return map_points(_tangent, nonlinear, (*points, u, du), 8 * points[1].shape[1], ctx)
 
 
 def powers(t: Array | np.ndarray, degree: int) -> tuple[Any, Any]:
@@ -168,12 +172,12 @@ def residual_columns(
 
 def forcing(equation: Equation, points: Points, ctx: ExecutionContext) -> np.ndarray:
     """F(t_k, x_k), (rows,)."""
-    return evaluate(_forcing, equation, points, 4 * points[1].shape[1], ctx)
+    return map_points(_forcing, equation, points, 4 * points[1].shape[1], ctx)
 
 
 def initial_values(equation: Equation, x: np.ndarray, ctx: ExecutionContext) -> np.ndarray:
     """u0(x_l), (rows,)."""
-    return evaluate(_initial, equation, (x,), 4 * x.shape[1], ctx)
+    return map_points(_initial, equation, (x,), 4 * x.shape[1], ctx)
 
 
 def _check_finite(rows: Array, points: Points) -> Array:

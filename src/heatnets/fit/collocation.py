@@ -30,7 +30,7 @@ def uniform(
     return region.at(fraction, horizon, region.sample(rng, count, dim))
 
 
-def judged(
+def sample_points(
     region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Points at which a solution is tested: as `uniform`, but at t = T if the region is a point."""
@@ -108,7 +108,7 @@ def paths(
     stays = rng.random(count) < (0.0 if region.single else 0.5)
     r = np.where(stays, 1.0, time_fractions(rng, count)[0])
     noise = simulator.draw(rng, (count,), dim)
-    return r * t, simulator.go(t, x, (1 - r) * t, noise).place
+    return r * t, simulator.simulate(t, x, (1 - r) * t, noise).position
 
 
 _SHORTEST = 1e-7  # smallest r and 1 - r of `time_fractions`

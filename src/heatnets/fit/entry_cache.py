@@ -13,7 +13,7 @@ import numpy as np
 
 from heatnets._core.execution import ExecutionContext
 from heatnets._core.statistics import rms
-from heatnets._core.tiling import contract
+from heatnets._core.tiling import weighted_sum
 from heatnets.features.equation import Equation
 from heatnets.features.features import Feature
 from heatnets.fit.assembly import (
@@ -35,7 +35,7 @@ quietly = np.errstate(all="ignore")  # no NumPy warnings: values are checked, wi
 
 
 @dataclass
-class Table:
+class EntryCache:
     """Values φ_j and residuals (∂_t - DΔ) φ_j of features at points, (points, features).
 
     The arrays are NumPy arrays on any device: their shapes change in every round, and NumPy does
@@ -108,7 +108,7 @@ class Table:
                 if first < count and size:
                     weighted = [(block, jnp.asarray(scaled[first : first + size]))]
                     floats = 8 * x.shape[1]
-                    du = du + contract(
+                    du = du + weighted_sum(
                         gradients, weighted, self.data, self.points, floats, self.ctx, "tangent"
                     )
                 first += size

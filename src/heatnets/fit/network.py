@@ -37,7 +37,7 @@ def sized_residuals(
 ) -> tuple[Array, Array]:
     """(∂_t - DΔ) Σ w_j φ_j, and the sum of the absolute values of its terms."""
     p, dp = powers(t, weights.shape[1] - 1)
-    values, residuals = jax.vmap(lambda f: f.both(equation, t, x))(features)
+    values, residuals = jax.vmap(lambda f: f.value_and_residual(equation, t, x))(features)
     first, second = (weights @ p) * residuals, (weights @ dp) * values
     return jnp.sum(first + second), jnp.sum(jnp.abs(first) + jnp.abs(second))
 
@@ -101,5 +101,5 @@ def bent_initial(equation: Equation, x: Array, w: Array, c: Array) -> Array:
 def residuals(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
     """(∂_t - DΔ) Σ w_j φ_j."""
     p, dp = powers(t, weights.shape[1] - 1)
-    values, residuals = jax.vmap(lambda f: f.both(equation, t, x))(features)
+    values, residuals = jax.vmap(lambda f: f.value_and_residual(equation, t, x))(features)
     return (weights @ p) @ residuals + (weights @ dp) @ values

@@ -13,7 +13,7 @@ import numpy as np
 from heatnets._core.errors import NumericalError
 from heatnets._core.precision import EPS
 from heatnets._core.statistics import rms
-from heatnets.fit.entry_cache import Table
+from heatnets.fit.entry_cache import EntryCache
 from heatnets.pde.canonical import CanonicalProblem
 
 ITERATIONS = {"newton": 8, "picard": 40}  # largest numbers of iterations
@@ -26,7 +26,7 @@ Solve = Callable[[], tuple[np.ndarray, float]]
 
 
 def settle(
-    tables: Sequence[Table], weights: np.ndarray, degree: int, solve: Solve, iteration: str
+    tables: Sequence[EntryCache], weights: np.ndarray, degree: int, solve: Solve, iteration: str
 ) -> tuple[np.ndarray, list[float]]:
     """Iterate until the values of the fit at the rows no longer change.
 
@@ -76,7 +76,7 @@ def settle(
     return last, changes
 
 
-def check(table: Table) -> None:
+def check(table: EntryCache) -> None:
     """Raise a `NumericalError` if the linearised source is not finite."""
     if message := table.complaint():
         raise NumericalError(
@@ -97,7 +97,7 @@ _DIVERGED = (
 _VALID = 0.1  # largest change of the derivatives of the source over the error, see `Table.bend`
 
 
-def check_tangent(table: Table, error: float, problem: CanonicalProblem) -> None:
+def check_tangent(table: EntryCache, error: float, problem: CanonicalProblem) -> None:
     """Raise a `NumericalError` if the linearisation is not valid over the error of the fit.
 
     `error` is relative. If the derivatives of the source change too much over such an error, the
@@ -106,7 +106,7 @@ def check_tangent(table: Table, error: float, problem: CanonicalProblem) -> None
     change = table.bend(error)
     if not change <= _VALID:
         raise NumericalError(
-            unsolved(
+            failure_message(
                 f"the error is estimated at {error:.2g} of the solution's size, over which the "
                 f"source's derivatives change by {change:.2g} (in units of the horizon)",
                 problem,
@@ -114,7 +114,7 @@ def check_tangent(table: Table, error: float, problem: CanonicalProblem) -> None
         )
 
 
-def unsolved(why: str, problem: CanonicalProblem) -> str:
+def failure_message(why: str, problem: CanonicalProblem) -> str:
     """Message for a problem with a source that depends on u and a large error.
 
     A large error does not satisfy the linearised equation, so that nothing is known of it.

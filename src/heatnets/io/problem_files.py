@@ -27,8 +27,8 @@ from heatnets._core.errors import (
     NotFiniteError,
     NumericalError,
     ResourceError,
-    count,
-    positive,
+    check_int,
+    check_positive,
     short_repr,
     suggest,
 )
@@ -38,7 +38,7 @@ from heatnets.io.toml_schema import ErrorCollector, Reader
 from heatnets.pde.problem import Problem
 from heatnets.solution import check_asked
 from heatnets.solvers.entry import solve
-from heatnets.solvers.options import settings
+from heatnets.solvers.options import make_options
 
 LARGEST = 2**18  # bytes of a TOML file
 _MAX_DIM = 10**7
@@ -224,7 +224,8 @@ def _user_problem(content: Mapping[str, Any], errors: ErrorCollector) -> Problem
     earlier_errors = len(errors.messages)
     dim = errors.attempt("dim", lambda: _read_dim(content))
     horizon = errors.attempt(
-        "horizon", lambda: positive("horizon", content.get("horizon"), "It is the final time T.")
+        "horizon",
+        lambda: check_positive("horizon", content.get("horizon"), "It is the final time T."),
     )
     reader = Reader(dim or 1, horizon or 1.0, errors)
     for name, value in _read_table(content, "parameters", errors).items():
@@ -255,7 +256,7 @@ def _user_problem(content: Mapping[str, Any], errors: ErrorCollector) -> Problem
 
 
 def _read_dim(content: Mapping[str, Any]) -> int:
-    dim = count("dim", content.get("dim"), 1, "It is the number of space coordinates.")
+    dim = check_int("dim", content.get("dim"), 1, "It is the number of space coordinates.")
     if dim > _MAX_DIM:
         raise InputError(f"`dim` must be at most {_MAX_DIM} in a file; got {dim}.")
     return dim
@@ -282,8 +283,8 @@ def _read_options(
 
 def check_options(problem: Problem, options: Mapping[str, Any]) -> None:
     """Raise the errors that `hn.solve` raises for these keywords, without solving."""
-    names = [name for name in inspect.signature(settings).parameters if name != "problem"]
-    settings(problem, **{name: options.get(name, _DEFAULTS.get(name)) for name in names})
+    names = [name for name in inspect.signature(make_options).parameters if name != "problem"]
+    make_options(problem, **{name: options.get(name, _DEFAULTS.get(name)) for name in names})
     make_context(None, options.get("memory"))
 
 

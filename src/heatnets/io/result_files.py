@@ -93,7 +93,7 @@ def _build_solution(
     if canonical.nonlinear is not None and stats["solver"] == "near":
         canonical = replace(canonical, reaction_flow=None)
     ctx = make_context(device)
-    steps, blocks = canonical.feature_paths.normals(canonical.dim)[:-1], list[Feature]()
+    steps, blocks = canonical.feature_paths.noise_shape(canonical.dim)[:-1], list[Feature]()
     weights = [
         arrays[f"weights {i}"] for i in range(sum(name.startswith("weights ") for name in arrays))
     ]

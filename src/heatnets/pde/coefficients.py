@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets._core.errors import InputError, WarningLog, choice, short_repr
+from heatnets._core.errors import InputError, WarningLog, check_choice, short_repr
 from heatnets._core.precision import LOW, low_precision_constants
 from heatnets.pde.diffusion import Dense, Diagonal, Diffusion, Factor, Isotropic, diffusion
 from heatnets.pde.function import check_function, jumps, place
@@ -193,11 +193,11 @@ def make_field(
                 'form="divergence" for div(A ∇u), form="trace" for tr(A D²u), '
                 "the generator of dX = b dt + √2 S dW with A = S Sᵀ."
             )
-        divergence = choice("form", form, FORMS) == "divergence"
+        divergence = check_choice("form", form, FORMS) == "divergence"
     else:
         A = diffusion(1.0 if A is None else A, dim)
     if form is not None:
-        choice("form", form, FORMS)
+        check_choice("form", form, FORMS)
     if callable(b):
         b = check_function("drift", b, ("t", "x"), dim, notes, ((dim,),))
     else:

@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from heatnets._core.errors import InputError, numeric, positive, short_repr
+from heatnets._core.errors import InputError, check_finite, check_positive, short_repr
 
 _HINT = (
     "It is D in u_t = D Δu, or A in u_t = div(A ∇u): a number, one per coordinate, a matrix, "
@@ -193,7 +193,7 @@ class Factor:
         if callable(S):
             self.S = S
             return
-        self.S = numeric("Factor", S, "Write hn.Factor(S), S of shape (dim, dim).")
+        self.S = check_finite("Factor", S, "Write hn.Factor(S), S of shape (dim, dim).")
         if self.S.ndim != 2 or self.S.shape[0] != self.S.shape[1]:
             raise InputError(
                 f"`Factor` needs a square matrix S; got shape {self.S.shape}. With fewer columns A "
@@ -220,7 +220,7 @@ class LowRank:
                 "`LowRank` takes numbers. A function of (t, x) is given as diffusion=A, or as "
                 "hn.Factor(S)."
             )
-        self.diag, self.U = numeric("LowRank", diag, hint), numeric("LowRank", U, hint)
+        self.diag, self.U = check_finite("LowRank", diag, hint), check_finite("LowRank", U, hint)
         if self.diag.ndim > 1 or not np.all(self.diag > 0):
             raise InputError(
                 "`LowRank` needs diag > 0, one number or one per coordinate; got "
@@ -256,9 +256,9 @@ def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
         U = _check_length(name, value.U, dim)
         W, s, _ = np.linalg.svd(U / np.sqrt(a)[:, None], full_matrices=False)
         return DiagonalPlusLowRank(a, U, W, np.sqrt(1 + s**2) - 1)
-    array = numeric(name, value, _HINT)
+    array = check_finite(name, value, _HINT)
     if array.ndim == 0:
-        return Isotropic(positive(name, value, _HINT))
+        return Isotropic(check_positive(name, value, _HINT))
     if array.ndim == 2 and array.shape[0] != array.shape[1]:
         raise InputError(f"`{name}` must be a square matrix; got shape {array.shape}. {_HINT}")
     array = _check_length(name, array, dim)

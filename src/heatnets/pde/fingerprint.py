@@ -32,9 +32,9 @@ def fingerprint(problem: Problem) -> dict[str, Any]:
     s, y = transform.to_canonical(np.full(_POINTS, start_time), x)
     # Paths at half of the time and at the end. The region may be one point, and the initial
     # condition is needed where paths from it end.
-    path_ends = [simulator.go(s, y, fraction * s, noise) for fraction in (0.5, 1.0)]
+    path_ends = [simulator.simulate(s, y, fraction * s, noise) for fraction in (0.5, 1.0)]
     (middle_t, middle_x), (_, end_x) = (
-        transform.from_canonical((1 - fraction) * s, end.place)
+        transform.from_canonical((1 - fraction) * s, end.position)
         for fraction, end in zip((0.5, 1.0), path_ends, strict=True)
     )
     values: dict[str, Any] = {
@@ -44,7 +44,7 @@ def fingerprint(problem: Problem) -> dict[str, Any]:
         "region": [type(problem.region).__name__, *(x @ weights).tolist()],
         problem.data_name: evaluate_at(problem.initial, np.concatenate([x, end_x])).tolist(),
         "coefficients": [
-            *(v for end in path_ends for v in (end.place @ weights).tolist()),
+            *(v for end in path_ends for v in (end.position @ weights).tolist()),
             *(v for end in path_ends for v in np.broadcast_to(end.weight, (_POINTS,)).tolist()),
             *np.broadcast_to(transform.value_scale(t), (_POINTS,)).tolist(),
             *(middle_x @ weights).tolist(),

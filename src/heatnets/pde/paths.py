@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from heatnets._core.execution import current_context
-from heatnets._core.tiling import evaluate
+from heatnets._core.tiling import map_points
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.diffusion import Diffusion
 
@@ -24,16 +24,16 @@ from heatnets.pde.diffusion import Diffusion
 class PathEnd(NamedTuple):
     """The end of a path."""
 
-    place: Any  # position, (..., dim)
+    position: Any  # (..., dim)
     weight: Any  # exp(∫ c), (...)
-    push: Any  # sum of the parts of the increments that are odd in the noise: √2 ∫ S dW for Euler
+    martingale: Any  # sum of the odd parts of the increments in the noise: √2 ∫ S dW for Euler
 
 
 class PathSimulator(eqx.Module):
     """Base class of path simulators."""
 
     @abc.abstractmethod
-    def normals(self, dim: int) -> tuple[int, ...]:
+    def noise_shape(self, dim: int) -> tuple[int, ...]:
         """The shape of the noise of one path."""
 
     @abc.abstractmethod
@@ -41,15 +41,15 @@ class PathSimulator(eqx.Module):
         """The noise of paths for standard normal numbers of shape (..., *normals(dim))."""
 
     @abc.abstractmethod
-    def path(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
+    def simulate_one(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         """Simulate one path from x (dim,) at the time t, in JAX."""
 
     @abc.abstractmethod
-    def go(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
+    def simulate(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         """Simulate an array of paths, in NumPy: t and lag (...), x (..., dim)."""
 
     @abc.abstractmethod
-    def pull(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
+    def vjp(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
         """Gradients in the starting points x of f(place, weight), by the chain rule: (..., dim).
 
         `slope` (..., dim) is ∂f/∂place and `by_weight` (...) is ∂f/∂weight.
@@ -61,11 +61,11 @@ class PathSimulator(eqx.Module):
     ) -> tuple[PathEnd, PathEnd, PathEnd]:
         """Paths from x + εw + ½ε²c, and their first and second derivatives in ε, at ε = 0."""
 
-    def over(self, parts: int) -> PathSimulator:
+    def split_into(self, parts: int) -> PathSimulator:
         """The simulator for each piece of a path that is cut into `parts` pieces."""
         return self
 
-    def levels(self, noise: Any) -> list[tuple[float, PathSimulator, Any]]:
+    def richardson_levels(self, noise: Any) -> list[tuple[float, PathSimulator, Any]]:
         """Simulators for Richardson extrapolation: (factor, simulator, noise), the finest first.
 
         The sum of factor times result has no first-order bias of the time steps. With time steps
@@ -76,7 +76,7 @@ class PathSimulator(eqx.Module):
 
     def draw(self, rng: Any, shape: tuple[int, ...], dim: int) -> np.ndarray:
         """Random noise for an array of paths, (*shape, *normals(dim))."""
-        return self.scale_noise(rng.standard_normal((*shape, *self.normals(dim))))
+        return self.scale_noise(rng.standard_normal((*shape, *self.noise_shape(dim))))
 
 
 class ExactPaths(PathSimulator):
@@ -84,27 +84,27 @@ class ExactPaths(PathSimulator):
 
     diffusion: Diffusion
 
-    def normals(self, dim: int) -> tuple[int, ...]:
+    def noise_shape(self, dim: int) -> tuple[int, ...]:
         return (dim,)
 
     def scale_noise(self, normal: Any) -> Any:
         return self.diffusion.apply_sqrt(normal)
 
-    def path(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
+    def simulate_one(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         push = jnp.sqrt(2 * lag) * noise
         return PathEnd(x + push, 1.0, push)
 
-    def go(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
+    def simulate(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         push = np.sqrt(2 * np.asarray(lag))[..., None] * noise
         return PathEnd(x + push, 1.0, push)
 
-    def pull(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
+    def vjp(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
         return slope
 
     def curve(
         self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any
     ) -> tuple[PathEnd, PathEnd, PathEnd]:
-        return self.go(t, x, lag, noise), PathEnd(w, 0.0, None), PathEnd(c, 0.0, None)
+        return self.simulate(t, x, lag, noise), PathEnd(w, 0.0, None), PathEnd(c, 0.0, None)
 
 
 class EulerPaths(PathSimulator):
@@ -116,13 +116,13 @@ class EulerPaths(PathSimulator):
     coefficients: CoefficientField
     steps: int = eqx.field(static=True)
 
-    def normals(self, dim: int) -> tuple[int, ...]:
+    def noise_shape(self, dim: int) -> tuple[int, ...]:
         return (self.steps, dim)
 
     def scale_noise(self, normal: Any) -> Any:
         return normal
 
-    def path(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
+    def simulate_one(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         transform = self.coefficients.transform
         begin = transform.inverse_time(jnp.asarray(t))
         end = transform.inverse_time(jnp.asarray(t - lag))
@@ -143,10 +143,10 @@ class EulerPaths(PathSimulator):
             )
         return PathEnd(state[0], jnp.exp(state[1]), state[2])
 
-    def go(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
+    def simulate(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
         return self._map_paths(_simulate, (t, lag), (x,), noise)
 
-    def pull(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
+    def vjp(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
         return self._map_paths(_pull_back, (t, lag, by_weight), (x, slope), noise)
 
     def curve(
@@ -166,21 +166,23 @@ class EulerPaths(PathSimulator):
         flat += [np.broadcast_to(a, (*batch, dim)).reshape(-1, dim) for a in vectors]
         flat.append(noise.reshape(-1, self.steps, dim))
         floats = (16 * self.steps + self.coefficients.workspace) * dim  # workspace of one path
-        results = evaluate(function, self, tuple(flat), floats, current_context())
+        results = map_points(function, self, tuple(flat), floats, current_context())
         return jax.tree.map(lambda a: a.reshape(*batch, *a.shape[1:]), results)
 
-    def over(self, parts: int) -> PathSimulator:
+    def split_into(self, parts: int) -> PathSimulator:
         # Pieces have random lengths: the longest of eight is nearly half of the path.
         return self if parts <= 2 else EulerPaths(self.coefficients, max(4, self.steps // 2))
 
-    def levels(self, noise: Any) -> list[tuple[float, Any, Any]]:
-        levels: list[tuple[float, Any, Any]] = [(2.0, self, noise)]
+    def richardson_levels(self, noise: Any) -> list[tuple[float, Any, Any]]:
+        richardson_levels: list[tuple[float, Any, Any]] = [(2.0, self, noise)]
         for factor in (-1.0, 0.0):
-            _, finer, noise = levels[-1]
+            _, finer, noise = richardson_levels[-1]
             # Two increments of a Brownian path become one of twice the time.
             pairs = (noise[..., 0::2, :] + noise[..., 1::2, :]) / np.sqrt(2.0)
-            levels.append((factor, EulerPaths(self.coefficients, finer.steps // 2), pairs))
-        return levels
+            richardson_levels.append(
+                (factor, EulerPaths(self.coefficients, finer.steps // 2), pairs)
+            )
+        return richardson_levels
 
 
 _UNROLLED = 4  # up to so many steps are unrolled, as forward Laplacians need; more are a loop
@@ -188,15 +190,15 @@ _UNROLLED = 4  # up to so many steps are unrolled, as forward Laplacians need; m
 
 def _simulate(simulator: EulerPaths, t: Any, lag: Any, x: Any, noise: Any) -> PathEnd:
     """`EulerPaths.path` with the arguments in the order of `_map_paths`."""
-    return simulator.path(t, x, lag, noise)
+    return simulator.simulate_one(t, x, lag, noise)
 
 
 def _pull_back(
     simulator: EulerPaths, t: Any, lag: Any, by_weight: Any, x: Any, slope: Any, noise: Any
 ) -> Any:
-    """`EulerPaths.pull` for one path, by reverse mode."""
-    end, vjp = jax.vjp(lambda y: simulator.path(t, y, lag, noise), x)
-    return vjp(PathEnd(slope, by_weight, jnp.zeros_like(end.push)))[0]
+    """`EulerPaths.vjp` for one path, by reverse mode."""
+    end, vjp = jax.vjp(lambda y: simulator.simulate_one(t, y, lag, noise), x)
+    return vjp(PathEnd(slope, by_weight, jnp.zeros_like(end.martingale)))[0]
 
 
 def _differentiate_twice(
@@ -205,7 +207,7 @@ def _differentiate_twice(
     """`EulerPaths.curve` for one path, by forward mode over forward mode."""
 
     def along(e: Any) -> PathEnd:
-        return simulator.path(t, x + e * w + 0.5 * e**2 * c, lag, noise)
+        return simulator.simulate_one(t, x + e * w + 0.5 * e**2 * c, lag, noise)
 
     zero, one = jnp.zeros(()), jnp.ones(())
     (end, first), (_, second) = jax.jvp(lambda e: jax.jvp(along, (e,), (one,)), (zero,), (one,))

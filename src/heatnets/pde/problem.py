@@ -20,10 +20,10 @@ from heatnets._core import streams
 from heatnets._core.errors import (
     InputError,
     WarningLog,
-    choice,
-    count,
-    numeric,
-    positive,
+    check_choice,
+    check_finite,
+    check_int,
+    check_positive,
     short_repr,
 )
 from heatnets._core.precision import LOW, is_rounded, with_x64
@@ -132,8 +132,8 @@ class Problem:
         steps: int | None = None,
     ) -> None:
         notes = WarningLog()
-        self.dim = count("dim", dim, 1, "It is the number of space coordinates.")
-        self.horizon = positive("horizon", horizon, "It is the final time T.")
+        self.dim = check_int("dim", dim, 1, "It is the number of space coordinates.")
+        self.horizon = check_positive("horizon", horizon, "It is the final time T.")
         self.is_terminal = terminal is not None
         if (initial is None) == (terminal is None):
             received = "both" if self.is_terminal else "neither"
@@ -193,7 +193,7 @@ class Problem:
         if message := self.process.doubt():
             notes.warn(message)
         steps_given = steps is not None
-        steps = count(
+        steps = check_int(
             "steps", 16 if steps is None else steps, 8, "It is the number of steps of a path."
         )
         if steps % 4:
@@ -210,7 +210,7 @@ class Problem:
                 diffusion, drift, c, form, step, constant_diffusion, self.dim, self.transform, notes
             )
         elif form is not None:
-            choice("form", form, coefficients.FORMS)
+            check_choice("form", form, coefficients.FORMS)
         for name, value in (
             ("diffusion", diffusion),
             ("drift", drift),
@@ -322,7 +322,7 @@ class Problem:
         noise = canonical.paths.draw(rng, (n,), self.dim)
         t = self.horizon * (1 - fraction if self.is_terminal else fraction)
         s, y = self.transform.to_canonical(np.full(n, start_time), x)
-        y_end = canonical.paths.go(s, y, s, noise).place
+        y_end = canonical.paths.simulate(s, y, s, noise).position
         if canonical.coefficients is not None:
             canonical = self._check_coefficients(canonical, notes, s, y, y_end, fraction, noise)
         x_end = self.transform.from_canonical(np.zeros(n), y_end)[1]
@@ -384,7 +384,7 @@ class Problem:
         field = canonical.coefficients
         assert field is not None
         coefficients.check(field, s * fraction, y)
-        y_inside = canonical.paths.go(s, y, (1 - fraction) * s, noise).place
+        y_inside = canonical.paths.simulate(s, y, (1 - fraction) * s, noise).position
         spread = float(np.max(np.sqrt(2 * s)) * np.max(canonical.diffusion.deviations))
         reach = np.max(np.abs(y)) + spread + 1
         finite = np.isfinite(y_inside) & (np.abs(y_inside) < _EXPLODED * reach)
@@ -392,8 +392,8 @@ class Problem:
         if np.any(bounded):
             coefficients.check(field, s[bounded] * fraction[bounded], y_inside[bounded])
         # Half as many steps, with the same Brownian paths.
-        _, coarse_simulator, coarse_noise = canonical.paths.levels(noise)[1]
-        y_coarse = coarse_simulator.go(s, y, s, coarse_noise).place
+        _, coarse_simulator, coarse_noise = canonical.paths.richardson_levels(noise)[1]
+        y_coarse = coarse_simulator.simulate(s, y, s, coarse_noise).position
         exploded = ~np.all(np.abs(y_end) < _EXPLODED * reach, axis=1)
         distance, coarse_distance = (
             float(np.linalg.norm(np.where(np.isfinite(p), np.clip(p - y, -1e100, 1e100), 1e100)))
@@ -519,7 +519,7 @@ def _warn_if_rounded(name: str, value: Any, notes: WarningLog) -> None:
 
 def _check_reaction(value: Any) -> float:
     """A constant c as a float."""
-    array = numeric("reaction", value, "It is c in c u, one number.")
+    array = check_finite("reaction", value, "It is c in c u, one number.")
     if array.ndim:
         raise InputError(f"`reaction` must be one number, c in c u; got {short_repr(value)}.")
     return float(array)

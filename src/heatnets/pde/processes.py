@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from heatnets._core.errors import InputError, numeric, short_repr
+from heatnets._core.errors import InputError, check_finite, short_repr
 from heatnets.pde.diffusion import Diffusion, diffusion
 from heatnets.pde.transforms import DriftShift, LogTransform, OUTransform, Transform
 
@@ -100,7 +100,7 @@ class GeometricBrownian(Process):
             hint = (
                 f"It is one number, or a matrix of shape ({dim}, {dim}) with ones on its diagonal."
             )
-            rho = numeric("correlation", self.correlation, hint)
+            rho = check_finite("correlation", self.correlation, hint)
             if rho.ndim == 0:
                 rho = np.full((dim, dim), float(rho))
                 np.fill_diagonal(rho, 1.0)
@@ -168,7 +168,9 @@ class OrnsteinUhlenbeck(Process):
         self.rate, self.mean, self.A = rate, mean, diffusion
 
     def law(self, dim: int) -> tuple[Diffusion, tuple[Transform, ...]]:
-        theta = numeric("rate", self.rate, "It is θ in θ(m - x), one number for all coordinates.")
+        theta = check_finite(
+            "rate", self.rate, "It is θ in θ(m - x), one number for all coordinates."
+        )
         if theta.ndim or theta == 0:
             raise InputError(
                 f"`rate` must be one finite number, not zero; got {short_repr(self.rate)}. For one "
@@ -206,7 +208,7 @@ def vector(name: str, value: Any, dim: int) -> np.ndarray:
             f"`{name}` must be a vector of {dim} numbers; got a function. What depends on t or x "
             "is given as `diffusion`, `drift` and `reaction` of hn.Problem."
         )
-    array = numeric(name, value, f"It is one number, or one for each of {dim} coordinates.")
+    array = check_finite(name, value, f"It is one number, or one for each of {dim} coordinates.")
     if array.shape not in ((), (dim,)):
         raise InputError(
             f"`{name}` must be one finite number, or one for each of {dim} coordinates; got "

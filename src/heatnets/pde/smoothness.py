@@ -18,7 +18,7 @@ from jaxtyping import Array
 
 from heatnets._core import streams
 from heatnets._core.execution import ExecutionContext
-from heatnets._core.tiling import evaluate
+from heatnets._core.tiling import map_points
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.function import Function
@@ -68,7 +68,7 @@ def kinks(
         lag, simulator = t * rng.random(n), problem.paths
         times = t * rng.random(n)
         noise = simulator.draw(rng, (n,), problem.dim)
-        ends.append((times, simulator.go(t, x, lag, noise).place))
+        ends.append((times, simulator.simulate(t, x, lag, noise).position))
     (t0, x0), (t1, x1) = ends
     shares = {problem.data_name: _kink_share(problem.initial, (x0,), (x1,), ctx)}
     for name, function in _coefficient_functions(problem).items():
@@ -172,7 +172,7 @@ def _defects(
         The defects, and the size of the numbers compared, each of shape (n, orders).
     """
     floats = 4 * 2 ** (orders - 1) * (len(_NODES) + 2) * start[-1].shape[1]
-    return evaluate(_segment_defects, (f, len(start), orders), (*start, *end), floats, ctx)
+    return map_points(_segment_defects, (f, len(start), orders), (*start, *end), floats, ctx)
 
 
 # JAX primitives that join pieces of functions.

@@ -44,11 +44,11 @@ class Transform(eqx.Module):
         """|ds/dt| at t."""
         return _array_module(t).ones_like(t)
 
-    def place(self, t: Any, x: Any) -> Any:
+    def map(self, t: Any, x: Any) -> Any:
         """The new coordinates y(t, x)."""
         return x
 
-    def unplace(self, t: Any, y: Any) -> Any:
+    def inverse_map(self, t: Any, y: Any) -> Any:
         """The old coordinates x(t, y)."""
         return y
 
@@ -100,10 +100,10 @@ class DriftShift(Transform):
 
     drift: Any
 
-    def place(self, t: Any, x: Any) -> Any:
+    def map(self, t: Any, x: Any) -> Any:
         return x + self.drift * t[..., None]
 
-    def unplace(self, t: Any, y: Any) -> Any:
+    def inverse_map(self, t: Any, y: Any) -> Any:
         return y - self.drift * t[..., None]
 
     def size(self, t: Any, x: Any) -> Any:
@@ -113,10 +113,10 @@ class DriftShift(Transform):
 class LogTransform(Transform):
     """y = log x, for positive coordinates."""
 
-    def place(self, t: Any, x: Any) -> Any:
+    def map(self, t: Any, x: Any) -> Any:
         return _array_module(x).log(x)
 
-    def unplace(self, t: Any, y: Any) -> Any:
+    def inverse_map(self, t: Any, y: Any) -> Any:
         return _array_module(y).exp(y)
 
     def slope(self, t: Any, x: Any) -> Any:
@@ -151,10 +151,10 @@ class OUTransform(Transform):
     def rate(self, t: Any) -> Any:
         return _array_module(t).exp(-2 * self.theta * t)
 
-    def place(self, t: Any, x: Any) -> Any:
+    def map(self, t: Any, x: Any) -> Any:
         return self.mean + self.slope(t, x) * (x - self.mean)
 
-    def unplace(self, t: Any, y: Any) -> Any:
+    def inverse_map(self, t: Any, y: Any) -> Any:
         return self.mean + (y - self.mean) / self.slope(t, y)
 
     def slope(self, t: Any, x: Any) -> Any:
@@ -174,14 +174,14 @@ class TransformChain(eqx.Module):
     def to_canonical(self, t: Any, x: Any) -> tuple[Any, Any]:
         """(s, y) for the user's (t, x)."""
         for change in self.changes:
-            t, x = change.time(t), change.place(t, x)
+            t, x = change.time(t), change.map(t, x)
         return t, x
 
     def from_canonical(self, s: Any, y: Any) -> tuple[Any, Any]:
         """The user's (t, x) for (s, y)."""
         for change in reversed(self.changes):
             s = change.inverse_time(s)
-            y = change.unplace(s, y)
+            y = change.inverse_map(s, y)
         return s, y
 
     def time(self, t: Any) -> Any:
@@ -223,7 +223,7 @@ class TransformChain(eqx.Module):
         total = _array_module(t).ones_like(t)[..., None]
         for change in self.changes:
             total = total * change.slope(t, x)
-            t, x = change.time(t), change.place(t, x)
+            t, x = change.time(t), change.map(t, x)
         return total
 
     def rounding_scale(self, t: Any, x: Any) -> Any:
@@ -231,7 +231,7 @@ class TransformChain(eqx.Module):
         total = np.abs(x)
         for change in self.changes:
             total = change.slope(t, x) * total + change.size(t, x)
-            t, x = change.time(t), change.place(t, x)
+            t, x = change.time(t), change.map(t, x)
         return total
 
     def curve(self, t: Any, x: Any, direction: Any) -> tuple[Any, Any]:
@@ -240,7 +240,7 @@ class TransformChain(eqx.Module):
         for change in self.changes:
             slope = change.slope(t, x)
             first, second = slope * first, slope * second + change.bend(t, x) * first**2
-            t, x = change.time(t), change.place(t, x)
+            t, x = change.time(t), change.map(t, x)
         return first, second
 
     def stretch(self, t: Any) -> Any:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, SymmetricalLogLocator
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, count, numeric, short_repr
+from heatnets._core.errors import InputError, check_finite, check_int, short_repr
 from heatnets._core.statistics import rms
 from heatnets.certify.explain import Explanation
 from heatnets.metrics import random_points
@@ -72,7 +72,7 @@ def line(solution: Solution, *, times: Any = None, points: int = 201, seed: int 
     if times is None:
         chosen = np.array([0.0, 0.5, 1.0]) * problem.horizon
     else:
-        chosen = np.atleast_1d(numeric("times", times, "For example [0.1, 0.5]."))
+        chosen = np.atleast_1d(check_finite("times", times, "For example [0.1, 0.5]."))
     curves = [Curve(f"t = {t:g}", s, np.full(len(s), t), x) for t in chosen]
     title = f"u along a diagonal of the region, d = {problem.dim}"
     return plot_curves(solution, curves, 0, seed, title, line_axis_label(solution))
@@ -122,7 +122,7 @@ def slices(
     if problem.dim == 1:
         random_lines = 0
     else:
-        random_lines = count("lines", lines, 0, "It is the number of random lines.")
+        random_lines = check_int("lines", lines, 0, "It is the number of random lines.")
     if not axes and not random_lines:
         raise InputError(
             "`slices` has nothing to draw: give `coordinates`, or `lines` of at least 1."
@@ -167,7 +167,7 @@ def evolution(
     """
     problem = solution.problem
     t = problem.horizon * (0.5 + 0.5 * _positions(points))
-    point = region_centre(solution) if x is None else numeric("x", x, "It is one point.")
+    point = region_centre(solution) if x is None else check_finite("x", x, "It is one point.")
     if point.shape != (problem.dim,):
         raise InputError(
             f"`x` must be one point, of shape ({problem.dim},); got shape {point.shape}."
@@ -193,7 +193,7 @@ def residuals(solution: Solution, *, points: int = 2000, seed: int = 0) -> Figur
         The figure.
     """
     problem = solution.problem
-    points = count("points", points, 2 * _TIMES, "Their residuals are shown by time.")
+    points = check_int("points", points, 2 * _TIMES, "Their residuals are shown by time.")
     if solution.kinks:
         raise InputError(
             f"{solution.kinks}: second derivatives, and with them the residual of the "
@@ -379,7 +379,7 @@ def _weights(ax: Any, weights: Mapping[str, np.ndarray]) -> None:
 
 def _positions(points: int) -> np.ndarray:
     """Equidistant positions from -1 to 1, shape (points,)."""
-    return np.linspace(-1, 1, count("points", points, 2, "A curve needs two."))
+    return np.linspace(-1, 1, check_int("points", points, 2, "A curve needs two."))
 
 
 def _coordinates(coordinates: Sequence[int] | None, dim: int) -> list[int]:
@@ -387,7 +387,7 @@ def _coordinates(coordinates: Sequence[int] | None, dim: int) -> list[int]:
     if coordinates is None:
         return list(range(min(dim, 2)))
     hint = "Coordinates are counted from 0, as in x[0]."
-    chosen = [count("coordinates", i, 0, hint) for i in coordinates]
+    chosen = [check_int("coordinates", i, 0, hint) for i in coordinates]
     if any(i >= dim for i in chosen):
         raise InputError(
             f"`coordinates` must be whole numbers below {dim}, the dimension; got "

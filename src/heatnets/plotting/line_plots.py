@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from heatnets._core.errors import count
+from heatnets._core.errors import check_int
 from heatnets._core.statistics import rms
 from heatnets.certify.values import Certificate
 from heatnets.metrics import exact_values, random_points
@@ -140,7 +140,9 @@ def _certify_curves(
     solution: Solution, curves: list[Curve], number: int, seed: int
 ) -> list[_CurveCertificates]:
     """Certify `number` evenly spread points of each curve; an empty list if `number` is 0."""
-    number = count("certified", number, 0, "It is the number of points of each line to certify.")
+    number = check_int(
+        "certified", number, 0, "It is the number of points of each line to certify."
+    )
     if not number:
         return []
     n = len(curves[0].s)
@@ -261,6 +263,6 @@ def sample_paths_from_point(
     )
     s = np.full(n, canonical.horizon)
     draws = canonical.paths.draw(rng, (n,), problem.dim)
-    ends = canonical.paths.go(s, y, (1 - remaining) * s, draws).place
+    ends = canonical.paths.simulate(s, y, (1 - remaining) * s, draws).position
     t, x = problem.transform.from_canonical(remaining * s, ends)
     return np.clip(t, 0.0, problem.horizon), x

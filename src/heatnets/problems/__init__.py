@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from heatnets._core.container import words
-from heatnets._core.errors import InputError, choice
+from heatnets._core.errors import InputError, check_choice
 from heatnets.pde.problem import Problem
 from heatnets.problems import (
     constant_coefficients,
@@ -82,7 +82,7 @@ def names(kind: str | None = None) -> list[str]:
     """
     if kind is None:
         return list(PROBLEMS)
-    modules = [module.__name__ for module in KINDS[choice("kind", kind, KINDS)]]
+    modules = [module.__name__ for module in KINDS[check_choice("kind", kind, KINDS)]]
     return [name for name, make in PROBLEMS.items() if make.__module__ in modules]
 
 

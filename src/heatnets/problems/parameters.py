@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from heatnets._core.errors import count, positive
+from heatnets._core.errors import check_int, check_positive
 
 
 def dimension(dim: Any) -> int:
     """Check a dimension: a positive integer."""
-    return count("dim", dim, 1, "It is the number of space coordinates.")
+    return check_int("dim", dim, 1, "It is the number of space coordinates.")
 
 
 def number(name: str, value: Any) -> np.ndarray:
     """Check a positive parameter; an array of shape (), so that JAX traces it."""
-    return np.asarray(positive(name, value, "It is a parameter of the problem."))
+    return np.asarray(check_positive(name, value, "It is a parameter of the problem."))

@@ -17,7 +17,7 @@ import numpy as np
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
-from heatnets._core.errors import count
+from heatnets._core.errors import check_int
 from heatnets.pde.function import Function
 from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Box
@@ -370,7 +370,7 @@ def neighbour_products(
     dim: int = 100, horizon: float = 0.5, diffusion: float = 1.0, closed_form: bool = True
 ) -> Problem:
     """u0 = Σ (cos x_i cos x_{i+1} + sin x_i sin 2x_{i+1}) / √d, cyclic, no source; d >= 2."""
-    n = count("dim", dim, 2, "Neighbours need two coordinates.")
+    n = check_int("dim", dim, 2, "Neighbours need two coordinates.")
     products = NeighbourProducts(_maths(closed_form))
     u = Modes(_decaying, products, np.array([2.0, 5.0]), number("diffusion", diffusion))
     return _problem(u, n, horizon, closed_form, forced=False)

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from heatnets._core.atomic_files import Ledger, ledger, read_json, write
-from heatnets._core.errors import HeatnetsError, InputError, choice
+from heatnets._core.errors import HeatnetsError, InputError, check_choice
 from heatnets.plotting import figures, html
 from heatnets.reproduce import (
     claims,
@@ -68,8 +68,8 @@ def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None)
         The keys of cells that failed.
     """
     for name in names:
-        choice("name", name, RESULTS)
-    choice("scale", scale, SCALES)
+        check_choice("name", name, RESULTS)
+    check_choice("scale", scale, SCALES)
     if out.exists() and not out.is_dir():
         raise InputError(f"`out` must be a folder; {out} is a file.")
     watcher = watcher or Watcher()
@@ -116,7 +116,7 @@ def sections(out: Path) -> list[html.Section]:
     for name in RESULTS:
         path = out / f"{name}.json"
         if path.exists():
-            scale = choice("scale", read_json(path).get("scale"), SCALES)
+            scale = check_choice("scale", read_json(path).get("scale"), SCALES)
             finished = Ledger(path, {"result": name, "scale": scale})
             result.append(_section(name, scale, finished))
     return result

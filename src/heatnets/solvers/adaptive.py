@@ -24,8 +24,8 @@ from heatnets.features.equation import Equation, equation
 from heatnets.features.features import Feature
 from heatnets.fit import least_squares, newton
 from heatnets.fit.assembly import Points, both_rows
-from heatnets.fit.collocation import PLACEMENTS, judged
-from heatnets.fit.entry_cache import Table
+from heatnets.fit.collocation import PLACEMENTS, sample_points
+from heatnets.fit.entry_cache import EntryCache
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.solution import Solution
 from heatnets.solvers.checkpoint import Checkpoint
@@ -76,22 +76,22 @@ class Dictionary:
     def __init__(
         self,
         problem: CanonicalProblem,
-        settings: AdaptiveOptions,
+        options: AdaptiveOptions,
         data: Equation,
         ctx: ExecutionContext,
         grain: BlockSizes,
     ) -> None:
-        self.problem, self.settings, self.ctx, self.grain = problem, settings, ctx, grain
+        self.problem, self.options, self.ctx, self.grain = problem, options, ctx, grain
         self.kinds = kinds(problem)
-        self.designs = settings.designs
+        self.designs = options.designs
         # Number of features of each kind, per design.
         self.sizes = dict.fromkeys((design.name for design in self.designs), 0)
         # For a source that depends on u: relative change by each Newton or Picard step, per round.
         self.iterations: list[list[float]] = []
         self.kind, self.design, self.rank = (np.zeros(0, int) for _ in range(3))
-        self.rows = Table(problem, data, ctx, self._points(0, grain.strip), grain.strip)
+        self.rows = EntryCache(problem, data, ctx, self._points(0, grain.strip), grain.strip)
         self.judges = ValidationSet(
-            problem, data, ctx, settings.seed, "judges", grain.judges, grain.strip
+            problem, data, ctx, options.seed, "judges", grain.judges, grain.strip
         )
 
     def _points(self, first: int, last: int) -> Points:
@@ -99,7 +99,7 @@ class Dictionary:
 
         Every strip has its own random stream, so that a longer list begins with the shorter one.
         """
-        p, s, strip = self.problem, self.settings, self.grain.strip
+        p, s, strip = self.problem, self.options, self.grain.strip
         place = PLACEMENTS[s.collocation]
         generators = [
             streams.generator(s.seed, f"rows {i}") for i in range(first // strip, last // strip)
@@ -129,8 +129,8 @@ class Dictionary:
             if size == old:
                 continue
             counts = (size if 0 in self.kinds else 0, size if 1 in self.kinds else 0)
-            drawn = self.settings.family.draw(
-                self.problem, counts, design, self.settings.seed, self.settings.antithetic
+            drawn = self.options.family.draw(
+                self.problem, counts, design, self.options.seed, self.options.antithetic
             )
             for kind in self.kinds:
                 block = self.grain.block
@@ -179,7 +179,7 @@ class Dictionary:
     @property
     def degrees(self) -> tuple[int, ...]:
         """Degrees in time to try."""
-        return DEGREES if self.settings.time_degree is None else (self.settings.time_degree,)
+        return DEGREES if self.options.time_degree is None else (self.options.time_degree,)
 
     @property
     def counts(self) -> tuple[int, int]:
@@ -202,9 +202,9 @@ class Dictionary:
             condition = np.concatenate([start, np.zeros(degree * len(columns))])
         if self.ctx.device.platform != "cpu" and A.size > _ON_DEVICE:
             A, b = jnp.asarray(A), jnp.asarray(b)
-        fixed_rcond = self.settings.rcond if damping is None else damping
-        if self.settings.solver != "qr":
-            solved = [least_squares.solve(A, b, self.settings.solver, fixed_rcond, 0.0, condition)]
+        fixed_rcond = self.options.rcond if damping is None else damping
+        if self.options.solver != "qr":
+            solved = [least_squares.solve(A, b, self.options.solver, fixed_rcond, 0.0, condition)]
         else:
             system = least_squares.Damped(A, b, condition)
             dampings = DAMPINGS if fixed_rcond is None else (fixed_rcond,)
@@ -252,7 +252,7 @@ class Dictionary:
             weights, degree = np.where(start, 1.0, 0.0) / max(np.sum(start), 1), 0
         else:
             weights, degree = np.asarray(fit.solved.weights), fit.degree
-        self.rows.linearise(weights, degree, self.settings.iteration == "picard")
+        self.rows.linearise(weights, degree, self.options.iteration == "picard")
         self.judges.table.linearise(weights, degree)
         newton.check(self.rows)
 
@@ -278,7 +278,7 @@ class Dictionary:
 
         tables = (self.rows, self.judges.table)
         weights, changes = newton.settle(
-            tables, np.asarray(fit.solved.weights), fit.degree, solve, self.settings.iteration
+            tables, np.asarray(fit.solved.weights), fit.degree, solve, self.options.iteration
         )
         self.iterations.append(changes)
         assessment = self.judges.assess(weights, columns, fit.degree)
@@ -291,7 +291,7 @@ class Dictionary:
 
 
 def grow(
-    problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext, log: WarningLog
+    problem: CanonicalProblem, options: AdaptiveOptions, ctx: ExecutionContext, log: WarningLog
 ) -> Solution:
     """Adaptive solve by equation rows.
 
@@ -299,21 +299,21 @@ def grow(
     is spent.
     """
     started, clock = time.perf_counter(), PhaseTimer()
-    checkpoint = Checkpoint(settings, problem, "equation rows")
+    checkpoint = Checkpoint(options, problem, "equation rows")
     stored = checkpoint.find()
     with clock.phase("pilot"):
-        data, skipped = equation(problem, settings.seed)
+        data, skipped = equation(problem, options.seed)
         grain = (
-            _grain(problem, settings, data, ctx, log)
+            _grain(problem, options, data, ctx, log)
             if stored is None
             else BlockSizes.of(stored[0]["grain"])
         )
-        dictionary = Dictionary(problem, settings, data, ctx, grain)
+        dictionary = Dictionary(problem, options, data, ctx, grain)
     growing = [design.name for design in dictionary.designs]
     ctx.require(dictionary.bytes_needed(growing), "the first round", "")
     state = GrowthState() if stored is None else GrowthState.of(*stored)
     # A final check, which costs time, is made only when the estimated error is below the target.
-    target = np.inf if settings.tol is None else settings.tol
+    target = np.inf if options.tol is None else options.tol
     verdicts: dict[int, Verdict] = {}
 
     def final_check(fit: Fit) -> Verdict:
@@ -334,7 +334,7 @@ def grow(
             state.spent["assembly"] * dictionary.count_new_entries(growing) / state.entries
             + state.spent["solve"] * growth**3
         )
-        return time_limit_message(needed, time.perf_counter() - started, settings.seconds)
+        return time_limit_message(needed, time.perf_counter() - started, options.seconds)
 
     if stored is not None:
         started = min(started, time.perf_counter() - state.history[-1].seconds)
@@ -342,7 +342,7 @@ def grow(
             dictionary.repeat_rounds(state)
         clock.add(state.clock)
         log.restore(stored[0]["warnings"])
-        target = state.target if settings.tol is not None else target
+        target = state.target if options.tol is not None else target
         ctx.progress(f"goes on after {state.history[-1]}", 1, 1)
     while True:
         if stored is None:
@@ -357,14 +357,14 @@ def grow(
         if state.stalled == 3:
             reason = "three rounds brought no gain"
             break
-        if settings.tol is not None and best.error <= target:
+        if options.tol is not None and best.error <= target:
             with clock.phase("check"):
-                if final_check(best).bound <= settings.tol:
+                if final_check(best).bound <= options.tol:
                     reason = "the tolerance is met"
                     break
             target = best.error / 2  # not met yet: check again when the error has halved
         # Every round doubles at least the first design: stop if even that takes too long.
-        if reason := round_limit_message(settings, len(state.history)) or time_limit(growing[:1]):
+        if reason := round_limit_message(options, len(state.history)) or time_limit(growing[:1]):
             break
         with clock.phase("choice"):
             growing = _choose(dictionary, best, growing)
@@ -376,7 +376,7 @@ def grow(
             break
     with clock.phase("check"):
         verdict = final_check(best)
-    met = None if settings.tol is None else bool(verdict.bound <= settings.tol)
+    met = None if options.tol is None else bool(verdict.bound <= options.tol)
     best = best._replace(error=verdict.error, judged=verdict.residual)
     ending = StopReason(reason, met, verdict.reasons, verdict.facts)
     if verdict.error > 1 and problem.nonlinear is None:
@@ -384,7 +384,7 @@ def grow(
         too_large = f"it is larger than the solution itself, {verdict.error:.2g} times"
         ending = ending._replace(unknown=verdict.reasons or (too_large,))
     return _network(
-        problem, settings, dictionary, best, state.history, clock, skipped, ctx, log, ending
+        problem, options, dictionary, best, state.history, clock, skipped, ctx, log, ending
     )
 
 
@@ -432,7 +432,7 @@ def _final_verdict(dictionary: Dictionary, fit: Fit) -> Verdict:
     (eight residuals per feature).
     """
     problem, grain, rows = dictionary.problem, dictionary.grain, dictionary.rows
-    seed = dictionary.settings.seed
+    seed = dictionary.options.seed
     points, samples = grain.last_judges
     samples = max(samples, _FINAL_RESIDUALS * fit.features // points)
     weights, columns = np.asarray(fit.solved.weights), np.arange(fit.features)
@@ -466,10 +466,10 @@ def _choose_test_points(
     problem, grain, rows = dictionary.problem, dictionary.grain, dictionary.rows
     if problem.region.single:
         return None
-    rng = streams.generator(dictionary.settings.seed, f"{stream}, points")
+    rng = streams.generator(dictionary.options.seed, f"{stream}, points")
     affordable = fit.features * fit.rows // (_ENTRIES_PER_CANDIDATE * grain.block)
     candidates = int(np.clip(affordable, 4 * points, 16 * points))
-    t, x = judged(
+    t, x = sample_points(
         problem.region, problem.horizon, candidates // grain.strip * grain.strip, problem.dim, rng
     )
     density = np.zeros(len(t))
@@ -500,9 +500,9 @@ class StopReason(NamedTuple):
     check: dict[str, Any]  # results of the final check
 
 
-def round_limit_message(settings: AdaptiveOptions, made: int) -> str:
+def round_limit_message(options: AdaptiveOptions, made: int) -> str:
     """Message if `max_rounds` rounds were made, else ""."""
-    most = settings.max_rounds
+    most = options.max_rounds
     return "" if most is None or made < most else f"`max_rounds` = {most} rounds were made"
 
 
@@ -518,7 +518,7 @@ def time_limit_message(needed: float, elapsed: float, seconds: float) -> str:
 
 def _grain(
     problem: CanonicalProblem,
-    settings: AdaptiveOptions,
+    options: AdaptiveOptions,
     data: Equation,
     ctx: ExecutionContext,
     log: WarningLog,
@@ -531,18 +531,18 @@ def _grain(
     is_automatic = any(rung != "closed form" for rung in data.rungs.values())
     if not is_automatic or problem.dim <= 100 or ctx.device.platform != "cpu":
         return BlockSizes()
-    trial = Dictionary(problem, settings, data, ctx, BlockSizes(block=2, strip=2, judges=(2, 2)))
-    trial.grow([settings.designs[0].name], "pilot")  # compiles
+    trial = Dictionary(problem, options, data, ctx, BlockSizes(block=2, strip=2, judges=(2, 2)))
+    trial.grow([options.designs[0].name], "pilot")  # compiles
     rate = _seconds(trial, 2)
     if rate < 2e-3:  # the call may cost more than its entries: measure with more entries
         trial = Dictionary(
-            problem, settings, data, ctx, BlockSizes(block=16, strip=32, judges=(2, 2))
+            problem, options, data, ctx, BlockSizes(block=16, strip=32, judges=(2, 2))
         )
-        trial.grow([settings.designs[0].name], "pilot")
+        trial.grow([options.designs[0].name], "pilot")
         rate = _seconds(trial, 32)
-    usual = Dictionary(problem, settings, data, ctx, BlockSizes())
-    entries = usual.count_new_entries([design.name for design in settings.designs])
-    if rate * entries < settings.seconds / 2:
+    usual = Dictionary(problem, options, data, ctx, BlockSizes())
+    entries = usual.count_new_entries([design.name for design in options.designs])
+    if rate * entries < options.seconds / 2:
         return BlockSizes()
     if rate > 2e-3:
         log.warn(
@@ -611,7 +611,7 @@ def _error(dictionary: Dictionary, numbers: list[int], size: int, fit: Fit) -> f
 
 def _network(
     problem: CanonicalProblem,
-    settings: AdaptiveOptions,
+    options: AdaptiveOptions,
     dictionary: Dictionary,
     fit: Fit,
     history: list[Round],
@@ -649,13 +649,13 @@ def _network(
         "iterations": tuple(map(tuple, dictionary.iterations)),
     }
     return network(
-        problem, settings, ctx, log, clock, history, fit.error, data, merged, weights, ending, facts
+        problem, options, ctx, log, clock, history, fit.error, data, merged, weights, ending, facts
     )
 
 
 def network(
     problem: CanonicalProblem,
-    settings: AdaptiveOptions,
+    options: AdaptiveOptions,
     ctx: ExecutionContext,
     log: WarningLog,
     clock: PhaseTimer,
@@ -673,7 +673,7 @@ def network(
     """
     if not error <= 0.1 and problem.nonlinear is not None:
         raise NumericalError(
-            newton.unsolved(
+            newton.failure_message(
                 f"the error is estimated at {error:.2g} of the solution's size", problem
             )
         )
@@ -689,22 +689,22 @@ def network(
         )
     elif ending.met is False:
         log.warn(
-            f"the tolerance {settings.tol:g} was not met: the error is estimated at {error:.2g}. "
+            f"the tolerance {options.tol:g} was not met: the error is estimated at {error:.2g}. "
             f"Growth ended as {ending.why}; the best fit found is "
             "returned. More `seconds`, a smaller region or a shorter horizon may help."
         )
     stats = {
-        "family": settings.family.name,
-        "design": " + ".join(design.name for design in settings.designs),
-        "antithetic": settings.antithetic,
-        "collocation": settings.collocation,
+        "family": options.family.name,
+        "design": " + ".join(design.name for design in options.designs),
+        "antithetic": options.antithetic,
+        "collocation": options.collocation,
         "initial_rows": "exact",
         "initial_weight": None,
         **facts,
         "seconds": MappingProxyType(clock.seconds),
         "peak_bytes": peak_bytes(ctx.device),
         "device": ctx.device.device_kind,
-        "seed": settings.seed,
+        "seed": options.seed,
         "estimated_error": error,
         "tolerance_met": ending.met,
         "stopped": ending.why,

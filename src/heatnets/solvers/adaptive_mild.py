@@ -27,7 +27,7 @@ from jaxtyping import Array
 from heatnets._core import statistics, streams
 from heatnets._core.errors import WarningLog
 from heatnets._core.execution import ExecutionContext
-from heatnets._core.tiling import evaluate
+from heatnets._core.tiling import map_points
 from heatnets._core.timing import PhaseTimer
 from heatnets.certify import linearization, montecarlo
 from heatnets.certify.reference_values import ReferenceValues
@@ -35,7 +35,7 @@ from heatnets.features.equation import Equation, values_only
 from heatnets.features.features import Feature
 from heatnets.fit import least_squares
 from heatnets.fit.assembly import Points, value_rows
-from heatnets.fit.collocation import PLACEMENTS, judged
+from heatnets.fit.collocation import PLACEMENTS, sample_points
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.function import Function
 from heatnets.pde.nonlinearity import SemilinearSource
@@ -64,7 +64,7 @@ _BATCHES = 4  # batches of pairs at a validation point, in each of two independe
 
 
 def grow(
-    problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext, log: WarningLog
+    problem: CanonicalProblem, options: AdaptiveOptions, ctx: ExecutionContext, log: WarningLog
 ) -> Solution:
     """Adaptive solve by mild rows.
 
@@ -72,24 +72,24 @@ def grow(
     that, until the tolerance is met or the budget is spent.
     """
     started, clock = time.perf_counter(), PhaseTimer()
-    if settings.time_degree is not None or settings.rcond is not None:
+    if options.time_degree is not None or options.rcond is not None:
         log.warn("`time_degree` and `rcond` play no part in training on mild rows")
     ctx.require(8 * (4 * _ROWS * 6 * _FEATURES + 4 * _ROWS * problem.dim), "the first round", "")
     source_sampler = None
     if problem.nonlinear is not None:
         # Without reaction flow the weights 1/M give a first guess of the solution.
         problem = replace(problem, reaction_flow=None)
-        source_sampler = _SourceSampler(problem, settings, ctx)
+        source_sampler = _SourceSampler(problem, options, ctx)
     data = values_only(problem)
-    judges = _make_points(problem, problem.region, _JUDGES, settings.seed, "mild judges")
+    judges = _make_points(problem, problem.region, _JUDGES, options.seed, "mild judges")
     # From values of the canonical problem to values of u.
     factor = np.broadcast_to(problem.value_scale(judges[0]), (_JUDGES,))
     # Two independent estimates of u at the validation points; every round adds samples to them.
     halves = np.zeros((2, _JUDGES))
     history: list[Round] = []
     best: _Best | None = None
-    size, rows, samples = _FEATURES, _ROWS, _MildRows(problem, settings, ctx)
-    checkpoint = Checkpoint(settings, problem, "mild rows")
+    size, rows, samples = _FEATURES, _ROWS, _MildRows(problem, options, ctx)
+    checkpoint = Checkpoint(options, problem, "mild rows")
     stored = checkpoint.find()
     if stored is not None:
         state, arrays = stored
@@ -98,7 +98,7 @@ def grow(
         best = _Best.of(state["best"], arrays["best"])
         samples.restore(state["samples"], arrays["values"])
         if source_sampler is not None:
-            blocks = _draw_features(problem, settings, state["taken"])[0]
+            blocks = _draw_features(problem, options, state["taken"])[0]
             source_sampler.set_fit(data, blocks, arrays["weights"])
         clock.add(state["clock"])
         log.restore(state["warnings"])
@@ -110,7 +110,7 @@ def grow(
         with clock.phase("samples"):
             samples.extend(rows, label)
         with clock.phase("assembly"):
-            blocks, prior, start = _draw_features(problem, settings, size)
+            blocks, prior, start = _draw_features(problem, options, size)
             A = _evaluate_features(data, blocks, samples.points, ctx, label)
         b = samples.values
         for turn in range(1 if source_sampler is None else _PICARD_STEPS):
@@ -129,7 +129,7 @@ def grow(
             linear_part = _without_nonlinear_source(problem)
             streams_of_halves = [f"{label}, half {h}" for h in (0, 1)]
             drawn = [
-                _sample_mild(linear_part, judges, _BATCHES * growth, settings.seed, ctx, stream)
+                _sample_mild(linear_part, judges, _BATCHES * growth, options.seed, ctx, stream)
                 for stream in streams_of_halves
             ]
             new_halves = [factor * values for values, _, _ in drawn]
@@ -155,15 +155,15 @@ def grow(
             error = defect_factor * error
             interval = statistics.relative_l2_interval(corrections, value, bias, 0.98)
             met = None
-            if settings.tol is not None:
-                met = not interval.reasons and defect_factor * interval.high <= settings.tol
+            if options.tol is not None:
+                met = not interval.reasons and defect_factor * interval.high <= options.tol
         counts = tuple(len(block.start) for block in blocks)
         elapsed = time.perf_counter() - started
         features = (
             counts[0] if 0 in kinds(problem) else 0,
             counts[-1] if 1 in kinds(problem) else 0,
         )
-        names = " + ".join(design.name for design in settings.designs)
+        names = " + ".join(design.name for design in options.designs)
         history.append(Round(features, rows, 0, names, error, elapsed))
         ctx.progress(f"{label}: {history[-1]}", 1, 1)
         misfit = statistics.rms(A @ weights - b)
@@ -185,7 +185,7 @@ def grow(
         spent = {
             phase: seconds - before.get(phase, 0.0) for phase, seconds in clock.seconds.items()
         }
-        if reason := round_limit_message(settings, len(history)):
+        if reason := round_limit_message(options, len(history)):
             break
         # Twice the features and rows; if there is no time for that, twice the rows.
         for feature_factor in (2, 1):
@@ -195,7 +195,7 @@ def grow(
                 + 2 * feature_factor**2 * spent["solve"]
                 + 2 * spent["check"]
             )
-            reason = time_limit_message(needed, elapsed, settings.seconds)
+            reason = time_limit_message(needed, elapsed, options.seconds)
             if not reason and 8 * A.nbytes * 2 * feature_factor > ctx.memory:
                 reason = "the next round would not fit into `memory`"
             if not reason:
@@ -218,11 +218,11 @@ def grow(
             {"best": best.weights, "weights": weights, "halves": halves, "values": samples.values},
         )
     error, size, weights, met, facts = best
-    blocks = _draw_features(problem, settings, size)[0]
+    blocks = _draw_features(problem, options, size)[0]
     ending = StopReason(reason, met, (), {})
     if problem.nonlinear is None:
         with clock.phase("check"):
-            error, ending = _final_check(problem, data, blocks, best, settings, ctx, ending)
+            error, ending = _final_check(problem, data, blocks, best, options, ctx, ending)
     facts = {
         **facts,
         "collocation": "uniform",
@@ -237,7 +237,7 @@ def grow(
         "iterations": (),
     }
     return network(
-        problem, settings, ctx, log, clock, history, error, data, blocks, weights, ending, facts
+        problem, options, ctx, log, clock, history, error, data, blocks, weights, ending, facts
     )
 
 
@@ -246,7 +246,7 @@ def _final_check(
     data: Equation,
     blocks: list[Feature],
     best: _Best,
-    settings: AdaptiveOptions,
+    options: AdaptiveOptions,
     ctx: ExecutionContext,
     ending: StopReason,
 ) -> tuple[float, StopReason]:
@@ -258,7 +258,7 @@ def _final_check(
     reference = ReferenceValues.over_region(
         problem,
         data,
-        settings.seed,
+        options.seed,
         "final check",
         ctx,
         entries=best.facts["rows"][0] * len(best.weights),
@@ -273,7 +273,7 @@ def _final_check(
         met = met and False  # stays None without a tolerance
         return np.inf, ending._replace(met=met, unknown=difference.reasons, check=check)
     if difference_998.low > CONTRADICTION * best.error:
-        met = met and difference.high <= (settings.tol or 0.0)
+        met = met and difference.high <= (options.tol or 0.0)
         return difference.value, ending._replace(met=met, check=check)
     return best.error, ending._replace(check=check)
 
@@ -324,9 +324,9 @@ class _SourceSampler:
     """
 
     def __init__(
-        self, problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext
+        self, problem: CanonicalProblem, options: AdaptiveOptions, ctx: ExecutionContext
     ) -> None:
-        self._problem, self._settings, self._ctx = problem, settings, ctx
+        self._problem, self._options, self._ctx = problem, options, ctx
         # The problem with zero initial condition and with the source frozen at the fit.
         zero = Function(lambda x: jnp.zeros(()))
         self._frozen = replace(problem, initial=zero, nonlinear=None)
@@ -345,7 +345,7 @@ class _SourceSampler:
         self, points: Points, stream: str, batches: int = 1
     ) -> tuple[np.ndarray, float, np.ndarray]:
         """Samples at the points, as returned by `_sample_mild`."""
-        stream, seed = f"forces {stream}", self._settings.seed
+        stream, seed = f"forces {stream}", self._options.seed
         return _sample_mild(self._frozen, points, batches, seed, self._ctx, stream, _SOURCE_PAIRS)
 
     def error_growth(self, points: Points) -> float:
@@ -354,7 +354,7 @@ class _SourceSampler:
         exp(∫ f_u), with the 95 % quantile of f_u over the points.
         """
         source, dim = self._frozen.source, self._problem.dim
-        rate = evaluate(_reaction_rate, source, points, 32 * dim, self._ctx)
+        rate = map_points(_reaction_rate, source, points, 32 * dim, self._ctx)
         return float(np.exp(self._problem.horizon * max(float(np.quantile(rate, 0.95)), 0.0)))
 
 
@@ -362,9 +362,9 @@ class _MildRows:
     """Training points and samples of the mild solution there; a list that can be extended."""
 
     def __init__(
-        self, problem: CanonicalProblem, settings: AdaptiveOptions, ctx: ExecutionContext
+        self, problem: CanonicalProblem, options: AdaptiveOptions, ctx: ExecutionContext
     ) -> None:
-        self._problem, self._settings, self._ctx = problem, settings, ctx
+        self._problem, self._options, self._ctx = problem, options, ctx
         self.points: Points = (np.zeros(0), np.zeros((0, problem.dim)))
         self.values, self._variance = np.zeros(0), 0.0
         # After each extension: number of rows, and its label (the name of its random stream).
@@ -393,9 +393,9 @@ class _MildRows:
 
     def _add_points(self, rows: int, label: str) -> Points:
         """Draw points until there are `rows` in all; returns the new ones."""
-        count, region = rows - len(self.points[0]), self._settings.train_region
+        count, region = rows - len(self.points[0]), self._options.train_region
         stream = f"mild rows {label}"
-        t, x = _make_points(self._problem, region, count, self._settings.seed, stream, True)
+        t, x = _make_points(self._problem, region, count, self._options.seed, stream, True)
         self.points = (np.concatenate([self.points[0], t]), np.concatenate([self.points[1], x]))
         self._extensions.append((rows, label))
         return t, x
@@ -405,7 +405,7 @@ class _MildRows:
         old_rows, new_points = self.count, self._add_points(rows, label)
         linear_part = _without_nonlinear_source(self._problem)
         values, noise, _ = _sample_mild(
-            linear_part, new_points, 1, self._settings.seed, self._ctx, label
+            linear_part, new_points, 1, self._options.seed, self._ctx, label
         )
         self.values = np.concatenate([self.values, values])
         self._variance = (old_rows * self._variance + (rows - old_rows) * noise**2) / rows
@@ -426,7 +426,7 @@ def _sample_mild(
     time steps, (points,). All calls have the same shape, so that a growing number of points and
     samples compiles once.
     """
-    width = 2 * int(np.prod(problem.paths.normals(problem.dim)))
+    width = 2 * int(np.prod(problem.paths.noise_shape(problem.dim)))
     pairs = pairs or int(np.clip(_COORDINATES // (_ROWS * width), *_PAIRS))
     parts = []
     for start in range(0, len(points[0]), _ROWS):
@@ -480,11 +480,11 @@ def _make_points(
     horizon, dim = problem.horizon, problem.dim
     if for_training and problem.nonlinear is not None:
         return PLACEMENTS["paths"](region, horizon, count, dim, rng, problem.paths, True)
-    return judged(region, horizon, count, dim, rng)
+    return sample_points(region, horizon, count, dim, rng)
 
 
 def _draw_features(
-    problem: CanonicalProblem, settings: AdaptiveOptions, size: int
+    problem: CanonicalProblem, options: AdaptiveOptions, size: int
 ) -> tuple[list[Feature], np.ndarray, np.ndarray]:
     """Draw `size` features of each design and kind.
 
@@ -495,8 +495,8 @@ def _draw_features(
     for kind in kinds(problem):
         counts = (size, 0) if kind == 0 else (0, size)
         drawn = [
-            settings.family.draw(problem, counts, design, settings.seed, settings.antithetic)[kind]
-            for design in settings.designs
+            options.family.draw(problem, counts, design, options.seed, options.antithetic)[kind]
+            for design in options.designs
         ]
         blocks.append(jax.tree.map(lambda *parts: jnp.concatenate(parts), *drawn))
         prior.append(np.repeat([1.0 / size, 0.0], [size, size * (len(drawn) - 1)]))

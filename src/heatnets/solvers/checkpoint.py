@@ -24,10 +24,10 @@ class Checkpoint:
     `way` is the type of the rows ("equation rows" or "mild rows").
     """
 
-    def __init__(self, settings: AdaptiveOptions, problem: CanonicalProblem, way: str) -> None:
-        spec = settings.checkpoint
+    def __init__(self, options: AdaptiveOptions, problem: CanonicalProblem, way: str) -> None:
+        spec = options.checkpoint
         self.path = None if spec is None else spec.path
-        self._identity = {} if spec is None else _describe(settings, spec.problem, problem, way)
+        self._identity = {} if spec is None else _describe(options, spec.problem, problem, way)
 
     def find(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """State and arrays stored by an earlier run of the same solve, or None.
@@ -59,34 +59,34 @@ class Checkpoint:
 
 
 def _describe(
-    settings: AdaptiveOptions, fingerprint: dict[str, Any], problem: CanonicalProblem, way: str
+    options: AdaptiveOptions, fingerprint: dict[str, Any], problem: CanonicalProblem, way: str
 ) -> dict[str, Any]:
     """What identifies a solve: problem, settings, versions, a few random draws, type of rows."""
     counts = (2, 0 if problem.source is None else 2)
     features = [
-        settings.family.draw(problem, counts, design, settings.seed, settings.antithetic)
-        for design in settings.designs
+        options.family.draw(problem, counts, design, options.seed, options.antithetic)
+        for design in options.designs
     ]
     rng = streams.generator(0, "train region")
-    points = settings.train_region.sample(rng, 2, problem.dim)
-    options = {
-        "family": settings.family.name,
-        "directions": [design.name for design in settings.designs],
-        "antithetic": settings.antithetic,
-        "time_degree": settings.time_degree,
-        "collocation": settings.collocation,
+    points = options.train_region.sample(rng, 2, problem.dim)
+    description = {
+        "family": options.family.name,
+        "directions": [design.name for design in options.designs],
+        "antithetic": options.antithetic,
+        "time_degree": options.time_degree,
+        "collocation": options.collocation,
         "train_region": points @ np.cos(np.arange(problem.dim)),  # identifies the region
-        "enforce": settings.enforce,
-        "solver": settings.solver,
-        "rcond": settings.rcond,
-        "iteration": settings.iteration,
-        "seed": settings.seed,
-        "tol": settings.tol,
+        "enforce": options.enforce,
+        "solver": options.solver,
+        "rcond": options.rcond,
+        "iteration": options.iteration,
+        "seed": options.seed,
+        "tol": options.tol,
         "draws": [float(np.sum(leaf)) for leaf in jax.tree.leaves(features)],
     }
     versions = {"heatnets": __version__, "jax": jax.__version__}
     return container.words(
-        {"problem": fingerprint, "settings": options, "versions": versions, "rows": way}
+        {"problem": fingerprint, "settings": description, "versions": versions, "rows": way}
     )
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, WarningLog, count, short_repr
+from heatnets._core.errors import InputError, WarningLog, check_int, short_repr
 from heatnets._core.execution import ExecutionContext, Progress, make_context
 from heatnets._core.precision import with_x64
 from heatnets.certify import sampling_checks
@@ -22,8 +22,8 @@ from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Region
 from heatnets.solution import Solution
 from heatnets.solvers import adaptive, adaptive_mild
-from heatnets.solvers.fixed_size import train
-from heatnets.solvers.options import AdaptiveOptions, FixedSizeOptions, settings
+from heatnets.solvers.fixed_size import solve_fixed_size
+from heatnets.solvers.options import AdaptiveOptions, FixedSizeOptions, make_options
 
 
 @with_x64
@@ -134,7 +134,7 @@ def solve(
     """
     if not isinstance(problem, Problem):
         raise InputError(f"`problem` must be a hn.Problem; got {short_repr(problem)}.")
-    options = settings(
+    options = make_options(
         problem,
         seed=seed,
         tol=tol,
@@ -189,7 +189,7 @@ def _solve(
                 "care of it."
             )
         doubt = _find_doubt(problem, options.seed, options.enforce == "mild", ctx)
-        return _judged(train(problem, options, ctx, log), doubt, False, log)
+        return _judged(solve_fixed_size(problem, options, ctx, log), doubt, False, log)
     if kinks and options.enforce == "equation":
         log.warn(
             f"{description}, which equation rows cannot see: the estimated error means nothing, "
@@ -268,7 +268,7 @@ def paper(M0: int, M1: int, N: int, N_ic: int) -> dict[str, Any]:
     """
     hint = "For example hn.paper(4000, 6000, 15000, 3000)."
     sizes = [
-        count(name, value, 0, hint)
+        check_int(name, value, 0, hint)
         for name, value in (("M0", M0), ("M1", M1), ("N", N), ("N_ic", N_ic))
     ]
     return {

@@ -24,7 +24,7 @@ from heatnets.features.features import Feature
 from heatnets.fit import least_squares, newton
 from heatnets.fit.assembly import Points, forcing, initial_values, residual_rows, value_rows
 from heatnets.fit.collocation import PLACEMENTS
-from heatnets.fit.entry_cache import Table
+from heatnets.fit.entry_cache import EntryCache
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.solution import Solution
 from heatnets.solvers.options import FixedSizeOptions
@@ -32,7 +32,7 @@ from heatnets.solvers.options import FixedSizeOptions
 _HELD_OUT = 256  # rows that are not used in the fit, to report its residual at new points
 
 
-def train(
+def solve_fixed_size(
     problem: CanonicalProblem, options: FixedSizeOptions, ctx: ExecutionContext, log: WarningLog
 ) -> Solution:
     """Solve with a fixed number of features and rows."""
@@ -55,7 +55,7 @@ def train(
         points, n_train = _place_rows(problem, options)
         x_initial = _place_initial_rows(problem, options)
         # 4  Rows of the equation (or of the mild formulation) and of the initial condition.
-        tables: list[Table] = []
+        tables: list[EntryCache] = []
         if problem.nonlinear is not None:
             tables = _make_tables(problem, data, blocks, points, n_train, ctx)
         if tables:
@@ -181,10 +181,10 @@ def _make_tables(
     points: Points,
     n_train: int,
     ctx: ExecutionContext,
-) -> list[Table]:
+) -> list[EntryCache]:
     """Cached entries of the training rows and of the held-out rows, for Newton or Picard steps."""
     tables = [
-        Table(problem, data, ctx, (points[0][part], points[1][part]))
+        EntryCache(problem, data, ctx, (points[0][part], points[1][part]))
         for part in (slice(n_train), slice(n_train, None))
     ]
     for table in tables:
@@ -193,7 +193,10 @@ def _make_tables(
 
 
 def _iterate(
-    tables: list[Table], fit: least_squares.Fit, options: FixedSizeOptions, condition: Array | None
+    tables: list[EntryCache],
+    fit: least_squares.Fit,
+    options: FixedSizeOptions,
+    condition: Array | None,
 ) -> tuple[least_squares.Fit, list[float]]:
     """Newton's method or Picard's iteration, started from a fit with a first guess of the source.
 
@@ -223,7 +226,9 @@ def _check_misfits(
     """Warn (raise, for a source that depends on u) if the misfit of the held-out rows is large."""
     if not held_misfit <= 0.1 and problem.nonlinear is not None:
         raise NumericalError(
-            newton.unsolved(f"rows held out are missed by {held_misfit:.2g} of their size", problem)
+            newton.failure_message(
+                f"rows held out are missed by {held_misfit:.2g} of their size", problem
+            )
         )
     if held_misfit > 0.1:
         log.warn(

@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 
 from heatnets._core import streams
 from heatnets._core.atomic_files import check_writable
-from heatnets._core.errors import InputError, choice, count, fraction, pair, positive, short_repr
+from heatnets._core.errors import (
+    InputError,
+    check_choice,
+    check_fraction,
+    check_int,
+    check_int_pair,
+    check_positive,
+    short_repr,
+)
 from heatnets.features import families
 from heatnets.features.designs import Design
 from heatnets.features.designs import design as _design
@@ -69,11 +77,15 @@ class AdaptiveOptions:
     checkpoint: CheckpointSpec | None
 
 
-DICTIONARY = ("orthogonal", "signs", "hadamard")  # default designs; the first, dense, always stays
+DEFAULT_DESIGNS = (
+    "orthogonal",
+    "signs",
+    "hadamard",
+)  # default designs; the first, dense, always stays
 SECONDS = 60.0  # default time budget of the adaptive solver
 
 
-def settings(
+def make_options(
     problem: Problem,
     *,
     seed: Any,
@@ -165,20 +177,20 @@ def settings(
     degree = None
     if time_degree is not None:
         hint = "Weights are polynomials of this degree in t."
-        degree = count("time_degree", time_degree, 0, hint)
+        degree = check_int("time_degree", time_degree, 0, hint)
     if degree is not None and degree > 10:
         raise InputError(
             f"`time_degree` must be at most 10; got {degree}. Three is plenty for most problems."
         )
     designs = (
-        tuple(_design(name) for name in DICTIONARY)
+        tuple(_design(name) for name in DEFAULT_DESIGNS)
         if is_adaptive and directions is None
         else (_design(directions),)
     )
     for design in designs:
         design.check(1 + problem.dim)
     default_placement = "paths" if is_adaptive else "uniform"
-    placement = choice(
+    placement = check_choice(
         "collocation", default_placement if collocation is None else collocation, _PLACEMENTS
     )
     if is_adaptive and placement == "grid":
@@ -195,13 +207,13 @@ def settings(
             'Use solver="svd" or "pinv", or ridge=.'
         )
     cutoff = None if rcond is None else _check_nonnegative("rcond", rcond)
-    row_type = None if enforce is None else choice("enforce", enforce, ("equation", "mild"))
+    row_type = None if enforce is None else check_choice("enforce", enforce, ("equation", "mild"))
     if iteration is not None and problem.nonlinear is None:
         raise InputError(
             "`iteration` is for a source that depends on u; this one does not, "
             "and one solve is all there is. Leave it out."
         )
-    iteration = choice(
+    iteration = check_choice(
         "iteration", "newton" if iteration is None else iteration, ("newton", "picard")
     )
     if (
@@ -224,12 +236,12 @@ def settings(
             check_writable(spec.path)
         budget = SECONDS
         if seconds is not None:
-            budget = positive("seconds", seconds, "It is the time the solve may take.")
+            budget = check_positive("seconds", seconds, "It is the time the solve may take.")
         if tol is not None:
             hint = "It is the relative L2 error over the region, for example 1e-4."
-            tol = fraction("tol", tol, hint)
+            tol = check_fraction("tol", tol, hint)
         if max_rounds is not None:
-            max_rounds = count("max_rounds", max_rounds, 1, "It is the most rounds of growth.")
+            max_rounds = check_int("max_rounds", max_rounds, 1, "It is the most rounds of growth.")
         return AdaptiveOptions(
             family=feature_family,
             designs=designs,
@@ -247,18 +259,18 @@ def settings(
             tol=tol,
             checkpoint=spec,
         )
-    feature_counts = pair(
+    feature_counts = check_int_pair(
         "features",
         features,
         "Write (M0, M1): features from the initial condition and from the source.",
     )
     columns = sum(feature_counts) * (1 + (degree or 0))
-    row_counts = pair(
+    row_counts = check_int_pair(
         "rows",
         (4 * columns, 0) if rows is None else rows,
         "Write (N, N_ic): rows from the equation and from the initial condition.",
     )
-    initial_rows = choice("initial_rows", initial_rows, ("exact", "soft"))
+    initial_rows = check_choice("initial_rows", initial_rows, ("exact", "soft"))
     if row_counts[0] == 0:
         raise InputError(
             f"`rows` must hold at least one row of the equation; got {row_counts}. "
@@ -274,7 +286,7 @@ def settings(
             f"`features` must hold initial features where u0 is not zero; got {feature_counts}. "
             f"Write features=({feature_counts[1]}, {feature_counts[1]})."
         )
-    solver = choice("solver", "svd" if solver is None else solver, _SOLVERS)
+    solver = check_choice("solver", "svd" if solver is None else solver, _SOLVERS)
     ridge = _check_nonnegative("ridge", ridge)
     if ridge and solver in ("svd", "qr"):
         raise InputError(
@@ -284,11 +296,11 @@ def settings(
     samples_per_row = 256
     if mild_samples is not None:
         hint = "It is the number of Monte Carlo samples behind each mild row."
-        samples_per_row = count("mild_samples", mild_samples, 2, hint)
+        samples_per_row = check_int("mild_samples", mild_samples, 2, hint)
     weight = row_counts[0] / max(row_counts[1], 1)
     if initial_weight is not None:
         hint = "It multiplies the squared misfit of the initial rows."
-        weight = positive("initial_weight", initial_weight, hint)
+        weight = check_positive("initial_weight", initial_weight, hint)
     return FixedSizeOptions(
         family=feature_family,
         features=feature_counts,
@@ -337,7 +349,7 @@ def _check_nonnegative(name: str, value: Any) -> float:
     """`value` as a finite float >= 0."""
     if isinstance(value, (int, float)) and value == 0:
         return 0.0
-    return positive(name, value, "Zero switches it off.")
+    return check_positive(name, value, "Zero switches it off.")
 
 
 # Functions of other modules under private names: the keywords of `settings` hide the public ones.

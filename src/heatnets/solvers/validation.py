@@ -20,7 +20,7 @@ from heatnets.certify.error_equation import WeightedPoints
 from heatnets.certify.reference_values import ReferenceValues
 from heatnets.features.equation import Equation
 from heatnets.fit.assembly import initial_values, tangent, value_columns
-from heatnets.fit.entry_cache import Table
+from heatnets.fit.entry_cache import EntryCache
 from heatnets.pde.canonical import CanonicalProblem
 
 ROUNDING = 4 * EPS  # relative rounding error of the terms of a sum: a few roundings per term
@@ -85,7 +85,7 @@ class ValidationSet:
         self.paths = error_equation.paths(problem, *size, seed, stream, start_points)
         s, y = self.paths.s.reshape(-1), self.paths.y.reshape(-1, problem.dim)
         points = np.concatenate([s, self.paths.t]), np.concatenate([y, self.paths.x])
-        self.table = Table(problem, data, ctx, points, strip)
+        self.table = EntryCache(problem, data, ctx, points, strip)
         self.missed: Any = 0.0  # samples of the error from an initial condition without features
         # From values of the canonical problem to values of u ...
         self.value_scale = np.broadcast_to(problem.value_scale(self.paths.t), self.paths.t.shape)
@@ -96,8 +96,10 @@ class ValidationSet:
             # ends of these paths.
             p = self.paths
             rng = streams.generator(seed, f"{stream}, further")
-            ends = problem.paths.go(p.s, p.y, p.s, problem.paths.draw(rng, p.s.shape, problem.dim))
-            u0 = initial_values(data, ends.place.reshape(-1, problem.dim), ctx)
+            ends = problem.paths.simulate(
+                p.s, p.y, p.s, problem.paths.draw(rng, p.s.shape, problem.dim)
+            )
+            u0 = initial_values(data, ends.position.reshape(-1, problem.dim), ctx)
             self.missed = p.grown * ends.weight * u0.reshape(p.s.shape)
         linear_part = (
             problem if problem.nonlinear is None else replace(problem, source=None, nonlinear=None)
@@ -107,7 +109,7 @@ class ValidationSet:
         )
 
     def assess(
-        self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None
+        self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: EntryCache | None = None
     ) -> Assessment:
         """Estimate the error of a fit in all ways.
 
@@ -153,7 +155,7 @@ class ValidationSet:
         return np.inf if difference.reasons else difference.high
 
     def _excess(
-        self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None
+        self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: EntryCache | None
     ) -> float:
         """Largest ratio |ũ| / (max |u0| + t max |F|).
 
@@ -242,7 +244,7 @@ class FinalCheck:
         self.reference = self.judges.reference
 
     def verdict(
-        self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: Table | None = None
+        self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: EntryCache | None = None
     ) -> Verdict:
         """Check a fit. The test set must contain the entries of its features."""
         test_set, reference = self.judges, self.reference
