@@ -25,7 +25,7 @@ from heatnets.pde.laplacian import Chained, Differentiable, choose
 from heatnets.pde.paths import EulerPaths
 
 Scalar = Float[Array, ""]
-Vector = Float[Array, "dim"]
+Vector = Float[Array, " dim"]
 
 
 class Equation(eqx.Module):

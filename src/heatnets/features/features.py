@@ -22,7 +22,7 @@ from heatnets._core.errors import InputError, short_repr
 from heatnets.features.equation import Equation
 
 Scalar = Float[Array, ""]
-Vector = Float[Array, "dim"]
+Vector = Float[Array, " dim"]
 
 
 class Feature(eqx.Module):

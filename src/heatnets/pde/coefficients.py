@@ -29,7 +29,7 @@ class LocalOperator(NamedTuple):
     """The operator at one point: tr(A D²u) + b·∇u + c u, with A = S Sᵀ."""
 
     diffusion: Diffusion
-    drift: Float[Array, "dim"]
+    drift: Float[Array, " dim"]
     reaction: Float[Array, ""]
 
 

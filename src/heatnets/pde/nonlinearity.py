@@ -25,7 +25,7 @@ from heatnets.pde.transforms import TransformChain
 _FLOW_STEPS = (4, 1)
 
 Scalar = Float[Array, ""]
-Vector = Float[Array, "dim"]
+Vector = Float[Array, " dim"]
 
 
 class SourceLinearization(NamedTuple):

@@ -260,7 +260,7 @@ class _CanonicalInitial(eqx.Module):
     transform: TransformChain
     power: int = eqx.field(static=True)
 
-    def __call__(self, y: Float[Array, "dim"]) -> Float[Array, ""]:
+    def __call__(self, y: Float[Array, " dim"]) -> Float[Array, ""]:
         t, x = self.transform.from_canonical(jnp.zeros(()), y)
         return self.function(x) / (self.transform.stretch(t) ** self.power if self.power else 1.0)
 
@@ -272,7 +272,7 @@ class _CanonicalSource(eqx.Module):
     transform: TransformChain
     power: int = eqx.field(static=True)
 
-    def __call__(self, s: Float[Array, ""], y: Float[Array, "dim"]) -> Float[Array, ""]:
+    def __call__(self, s: Float[Array, ""], y: Float[Array, " dim"]) -> Float[Array, ""]:
         t, x = self.transform.from_canonical(jnp.asarray(s), y)
         divisor = self.transform.value_scale(t) * self.transform.rate(t)
         value = self.function(t, x)

@@ -16,7 +16,7 @@ from heatnets.pde.problem import Problem
 from heatnets.pde.processes import OrnsteinUhlenbeck
 from heatnets.problems.parameters import dimension, number
 
-Vector = Float[Array, "dim"]
+Vector = Float[Array, " dim"]
 Scalar = Float[Array, ""]
 
 

@@ -18,7 +18,7 @@ from heatnets.pde.processes import GeometricBrownian
 from heatnets.pde.regions import Box, Point, Region
 from heatnets.problems.parameters import dimension, number
 
-Vector = Float[Array, "dim"]
+Vector = Float[Array, " dim"]
 Scalar = Float[Array, ""]
 
 

@@ -25,7 +25,7 @@ from heatnets.problems.parameters import dimension, number
 # Where the paper trains Examples 2 and 3 and the 1-D example; it tests on a box of half the width.
 TRAIN_REGION = Box(-np.pi, np.pi)
 
-Vector = Float[Array, "dim"]
+Vector = Float[Array, " dim"]
 Scalar = Float[Array, ""]
 
 

@@ -24,7 +24,7 @@ from heatnets.pde.regions import Box
 from heatnets.problems import elementary
 from heatnets.problems.parameters import dimension, number
 
-Vector = Float[Array, "dim"]
+Vector = Float[Array, " dim"]
 Scalar = Float[Array, ""]
 Profile = Callable[[Scalar, Scalar, Scalar], Scalar]  # p(t, y, D)
 

@@ -16,7 +16,7 @@ from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Point
 from heatnets.problems.parameters import dimension, number
 
-Vector = Float[Array, "dim"]
+Vector = Float[Array, " dim"]
 Scalar = Float[Array, ""]
 
 # Nodes log λ for ∫ e^{-λ} ... dλ: the trapezoidal rule is exact to rounding for such integrands.

@@ -14,7 +14,7 @@ from heatnets.pde.problem import Problem
 from heatnets.problems.constant_coefficients import Start
 from heatnets.problems.parameters import dimension
 
-Vector = Float[Array, "dim"]
+Vector = Float[Array, " dim"]
 Scalar = Float[Array, ""]
 
 
