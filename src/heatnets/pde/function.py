@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from heatnets._core.errors import InputError, NotFiniteError, WarningLog, short_repr
 from heatnets._core.precision import LOW, is_low_precision, low_precision_constants
@@ -48,8 +48,15 @@ class Function(eqx.Module):
                     "laplacian=g)."
                 )
 
-    def __call__(self, *args: Any) -> Float[Array, ""]:
-        return jnp.asarray(self.function(*args), jnp.result_type(float))
+    def __call__(self, *args: Any) -> Any:
+        """The value, in float64 also where JAX is not; then it is a NumPy array.
+
+        Inside a trace (`jax.jit`, `jax.vmap`) of a program in float32 it is float32.
+        """
+        if jax.config.jax_enable_x64 or any(isinstance(a, jax.core.Tracer) for a in args):  # type: ignore[attr-defined]
+            return jnp.asarray(self.function(*args), jnp.result_type(float))
+        with jax.enable_x64(True):
+            return np.asarray(self.function(*(jnp.asarray(a, float) for a in args)), float)
 
     def arity(self) -> list[str] | None:
         """Names of the required positional arguments; None if the signature cannot be read."""

@@ -1,0 +1,32 @@
+"""Functions of a problem called by a user: float64, whatever JAX is set to."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import heatnets as hn
+
+X = np.array([0.1, -0.2, 0.3])
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("name", ["oscillating", "hamilton-jacobi", "burgers"])
+def test_data_and_exact_solutions_are_computed_in_float64(name, double):
+    problem = hn.problems.get(name, dim=3)
+    t = 0.3 * problem.horizon
+    with jax.enable_x64(double):
+        values = [problem.exact(t, X), problem.initial(X), problem.exact(t, jnp.asarray(X))]
+    assert all(np.asarray(v).dtype == np.float64 for v in values)
+    assert float(values[0]) == pytest.approx(float(hn.exact_values(problem, t, X)), rel=1e-15)
+    with jax.enable_x64(True):
+        assert float(values[1]) == float(problem.initial(X))
+
+
+def test_a_trace_of_the_user_keeps_its_precision():
+    problem = hn.problems.get("oscillating", dim=3)
+    with jax.enable_x64(False):
+        assert jax.jit(lambda x: problem.initial(x))(X).dtype == jnp.float32
+        assert jax.vmap(problem.initial)(jnp.ones((2, 3))).shape == (2,)
