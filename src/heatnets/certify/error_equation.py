@@ -373,7 +373,9 @@ def residual_gradients(
         ends = level.simulate(time, x, lag, noise)
         weight = np.broadcast_to(np.asarray(ends.weight), time.shape)[:, None]
         by_place = weight * slope(time - lag, ends.position)
-        by_weight = value(time - lag, ends.position) if reacts(problem) else np.zeros(len(time))
+        by_weight = (
+            value(time - lag, ends.position) if problem.has_path_weights else np.zeros(len(time))
+        )
         return level.vjp(time, x, lag, noise, by_place, by_weight)
 
     def residual(args: _PathArgs) -> np.ndarray:
@@ -505,7 +507,7 @@ def residual_curvatures(
         ends, first, second = level.curve(time, np.broadcast_to(x, w.shape), lag, noise, w, c)
         s = time - lag
         samples = ends.weight * bend(s, ends.position, first.position, second.position)
-        if reacts(problem):  # the weights depend on x, too: product rule
+        if problem.has_path_weights:  # the weights depend on x, too: product rule
             along = np.sum(slope(s, ends.position) * first.position, axis=1)
             samples = samples + 2 * first.weight * along + second.weight * value(s, ends.position)
         return samples[:, None]
@@ -570,11 +572,6 @@ def weighted_curvatures(
             centre = u.source(t - lag, np.broadcast_to(x, (n, dim)))
             samples = samples + t * weigh(force, centre, q, lag)
         yield SampleBatch(samples[:, None])
-
-
-def reacts(problem: CanonicalProblem) -> bool:
-    """Whether the weights of paths depend on the path: the reaction is a function."""
-    return problem.coefficients is not None and callable(problem.coefficients.reaction)
 
 
 def _noise_size(problem: CanonicalProblem) -> int:

@@ -80,6 +80,10 @@ class LinearizedCoefficients(CoefficientField):
         return LocalOperator(local.diffusion, drift, reaction)
 
     @property
+    def has_reaction(self) -> bool:
+        return True
+
+    @property
     def long(self) -> bool:
         return True
 
@@ -95,7 +99,7 @@ def linearize(problem: CanonicalProblem, fit: Fit) -> CanonicalProblem:
     coefficients = LinearizedCoefficients(
         problem.diffusion,
         0.0,  # drift: computed by `LinearizedCoefficients.at`
-        _path_weight,  # reaction: likewise
+        0.0,  # reaction: likewise
         None,  # steps: those of Euler
         TransformChain() if base is None else base.transform,
         False,
@@ -108,14 +112,6 @@ def linearize(problem: CanonicalProblem, fit: Fit) -> CanonicalProblem:
     # Where f has kinks in u, f_u jumps: few steps do not suffice.
     few = base is None and not problem.steps_given and not problem.source_has_kinks
     return replace(problem, coefficients=coefficients, steps=STEPS if few else problem.steps)
-
-
-def _path_weight(t: Any, x: Any) -> Any:
-    """A stand-in for the reaction: it says that paths carry weights.
-
-    The reaction itself is computed by `LinearizedCoefficients.at`.
-    """
-    raise NotImplementedError
 
 
 def evaluate_source(

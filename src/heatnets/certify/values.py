@@ -19,7 +19,6 @@ from heatnets.certify.error_equation import (
     CorrectionSamples,
     NetworkEvaluator,
     martingale_form,
-    reacts,
     residual_form,
     step_bias_bound,
 )
@@ -638,7 +637,7 @@ def region_error(
     largest_e0 = abs(u.start) * float(np.max(np.abs(u.initial(x)))) if u.start else 0.0
     bound = problem.horizon * recorder.largest + largest_e0
     bound *= float(np.max(factor))
-    maximum = None if reacts(problem) else bound / estimate.scale
+    maximum = None if problem.has_path_weights else bound / estimate.scale
     reasons, method = (*estimate.reasons, *jump_reasons(problem)), "residual"
     values = None if reference is None else reference(t, x)
     if heavy:

@@ -61,6 +61,11 @@ class CanonicalProblem:
         """Whether there is a source, linear or semilinear."""
         return self.source is not None or self.nonlinear is not None
 
+    @property
+    def has_path_weights(self) -> bool:
+        """Whether the weights of paths depend on the path."""
+        return self.coefficients is not None and self.coefficients.has_reaction
+
     @cached_property
     def paths(self) -> PathSimulator:
         """The path simulator for validation."""

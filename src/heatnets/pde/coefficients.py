@@ -75,6 +75,11 @@ class CoefficientField(eqx.Module):
         return LocalOperator(diffusion, drift, reaction / self.transform.rate(t))
 
     @property
+    def has_reaction(self) -> bool:
+        """Whether paths carry the weight exp(∫ c), which depends on the path."""
+        return callable(self.reaction)
+
+    @property
     def long(self) -> bool:
         """Whether a step is so large a program that a loop over steps must not be unrolled."""
         return False
