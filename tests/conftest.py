@@ -1,4 +1,4 @@
-"""Shared by all tests: a fresh look at warnings, and small helpers with no mathematics of their own."""
+"""Fixtures shared by all tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
 
 @pytest.fixture(autouse=True)
 def memory_maps():
-    """Forget compiled programs before the system's limit of memory maps (65530) ends the process: each takes a few."""
+    """Drop JAX's compiled programs when the process holds more than `MOST_MAPS` memory maps.
+
+    Each program takes a few maps, and the system ends a process that has more than 65530.
+    """
     yield
     if (maps := Path("/proc/self/maps")).exists() and len(
         maps.read_bytes().splitlines()
@@ -33,16 +36,18 @@ def memory_maps():
 
 @pytest.fixture
 def x64():
-    """JAX in float64 for tests that call the inner rooms directly; public calls must not need it."""
+    """JAX in float64, for tests that call inner functions; public functions must not need it."""
     with jax.enable_x64(True):
         yield
 
 
 @pytest.fixture
 def same_output():
-    """What a document promises is printed: the same words, and numbers to one unit of the last digit shown.
+    """A check that a printed text is the promised one.
 
-    Lines about errors hold to a factor of a thousand only: how far a budget of seconds goes depends on the machine.
+    The words must be the same, and the numbers to one unit of the last digit shown. Numbers on
+    lines about errors need only agree to a factor of a thousand: how far a budget of seconds goes
+    depends on the machine.
     """
 
     def check(printed: str, promised: str) -> None:

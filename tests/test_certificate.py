@@ -122,7 +122,12 @@ def test_the_martingale_form_needs_no_smoothness_and_no_good_network(kinked, fac
 
 
 def test_a_kink_that_was_not_found_is_noticed(monkeypatch):
-    """Equation rows return u0 for max(x, 0), with no residual at all: wrong by a third, and the residual form would be sure of it."""
+    """A kink that the search misses must not lead to a certificate of a wrong value.
+
+    For max(x, 0) the fit by equation rows returns u0 itself: its residual is zero, and it is wrong
+    by a third. With the kink found, the martingale form is used and right. With the search
+    disabled, the residual form is used, and must not be certified: the two forms disagree.
+    """
     problem = hn.Problem(
         dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0), region=hn.Box(-1.0, 1.0)
     )
@@ -141,7 +146,10 @@ def test_a_kink_that_was_not_found_is_noticed(monkeypatch):
 
 
 def test_a_spike_in_the_source_that_no_row_saw():
-    """A bump of the source between the training rows, as wide as a few hundredths of the paths: the network knows nothing of it, its certificate does."""
+    """A narrow bump of the source between the training rows is in the certified value.
+
+    Only a few hundredths of the paths meet it, and the network alone is wrong by more than a tenth.
+    """
     calm = crude("forced-radial", 1, (0, 32))
     problem, network = calm.problem, calm.network()
 
@@ -153,7 +161,8 @@ def test_a_spike_in_the_source_that_no_row_saw():
         residual=lambda t, x: (network.residual(t, x)[0] + spike(x), network.residual(t, x)[1]),
     )
     t, x = np.array([problem.horizon]), np.array([[0.2]])
-    # What the spike adds: ∫ of a Gaussian of variance 2 lag + 0.02² around x, by quadrature in √lag.
+    # What the spike adds: ∫ of a Gaussian of variance 2 lag + 0.02² around x, by quadrature
+    # in √lag.
     root = np.linspace(0, np.sqrt(problem.horizon), 20001)
     variance = 2 * problem.diffusion * root**2 + 0.02**2
     added = np.trapezoid(
@@ -168,7 +177,10 @@ def test_a_spike_in_the_source_that_no_row_saw():
 
 
 def test_data_joined_from_pieces_are_not_trusted_to_the_residual():
-    """max(x, 0)³ is C², but its fit can make the residual vanish almost everywhere and be wrong by a tenth: it must go the way of kinks."""
+    """Data made of smooth pieces, max(x, 0)³, are treated like data with kinks.
+
+    They are C², but a fit can make their residual vanish almost everywhere and be wrong by a tenth.
+    """
     problem = hn.Problem(
         dim=1,
         horizon=0.5,
@@ -216,7 +228,10 @@ def test_the_relative_error_is_that_of_debiased_means():
 
 
 def test_a_kink_far_from_the_region_is_found_from_the_points_asked():
-    """A step that six paths in a thousand meet from x = 1: the residual form would be sure of a wrong value."""
+    """A step that only six paths in a thousand from x = 1 meet is found, and certified rightly.
+
+    The residual form would give a wrong value with a small half-width.
+    """
     problem = hn.Problem(dim=1, horizon=0.5, initial=lambda x: jnp.where(x[0] > 3.5, 1.0, 0.0))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
@@ -289,7 +304,10 @@ def test_heavy_tails_are_said():
 
 
 def test_intervals_of_long_tails_are_widened():
-    """Means of lognormal samples: Student's interval of those that do not look heavy holds in 93 %; the largest sample's share mends it."""
+    """Intervals that are not called heavy-tailed hold the mean of lognormal samples in over 96 %.
+
+    Student's interval alone would hold it in 93 %; it is widened by the largest sample's share.
+    """
     rng = np.random.default_rng(0)
     samples = np.exp(1.5 * rng.standard_normal((1000, 2048)))
     found = values.interval(samples, 0.95)
@@ -300,7 +318,10 @@ def test_intervals_of_long_tails_are_widened():
 
 
 def test_heavy_tails_get_more_samples_before_they_are_said():
-    """A residual that few samples meet looks heavy at first, and is certified with sixteen times the samples."""
+    """A residual that few samples meet is certified after up to sixteen times the samples.
+
+    With the first samples it looks heavy-tailed.
+    """
     t, x = np.full(6, 0.5), np.zeros((6, 2))
     problem = hn.Problem(
         dim=2,
@@ -309,11 +330,18 @@ def test_heavy_tails_get_more_samples_before_they_are_said():
         source=lambda t, x: jnp.where(x[0] > 1.7, 1.0, 0.0),
     )
     spike = error_equation.NetworkEvaluator(
-        value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))), residual=lambda t, x: ((x[:, 0] > 1.7).astype(float), np.zeros(len(t))),
-        gradient=lambda t, x: np.zeros_like(x), initial=lambda x: np.zeros(len(x)), source=lambda t, x: (x[:, 0] > 1.7).astype(float),
-        residual_gradient=lambda t, x: np.stack([(x[:, 0] > 1.7).astype(float), 0 * t], axis=1), initial_gradient=None,
-        value_bend=None, residual_bend=None, initial_bend=None, start=0.0,
-    )  # fmt: skip
+        value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))),
+        residual=lambda t, x: ((x[:, 0] > 1.7).astype(float), np.zeros(len(t))),
+        gradient=lambda t, x: np.zeros_like(x),
+        initial=lambda x: np.zeros(len(x)),
+        source=lambda t, x: (x[:, 0] > 1.7).astype(float),
+        residual_gradient=lambda t, x: np.stack([(x[:, 0] > 1.7).astype(float), 0 * t], axis=1),
+        initial_gradient=None,
+        value_bend=None,
+        residual_bend=None,
+        initial_bend=None,
+        start=0.0,
+    )
     for how in (values.certify, derivatives.certify_gradient):
         found = how(problem.canonical, spike, t, x, ASKED._replace(samples=512))
         assert set(found.samples.tolist()) <= {512, 2048, 8192}
@@ -355,8 +383,8 @@ def test_one_point_or_many_and_the_initial_time(radial):
     assert one.reasons == ()
     assert len(many.reasons) == 3
     assert (
-        f"± {one.halfwidth:.2g} (95 %, residual, 256 samples; the network's value {values.rounded(radial(t[0], x[0]), one.halfwidth)} lies outside)"
-        in str(one)
+        f"± {one.halfwidth:.2g} (95 %, residual, 256 samples; the network's value "
+        f"{values.rounded(radial(t[0], x[0]), one.halfwidth)} lies outside)" in str(one)
     )
     assert len(str(many).splitlines()) == 3
     assert one.outside
@@ -452,10 +480,18 @@ def test_error_equation_of_a_network_that_is_zero():
     problem = hn.problems.get("nonseparable", dim=2)
     t, x = hn.random_points(problem, 4)
     zero = error_equation.NetworkEvaluator(
-        value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))), residual=lambda t, x: (_source(problem, t, x), np.zeros(len(t))),
-        gradient=lambda t, x: np.zeros_like(x), initial=lambda x: hn.exact_values(problem, 0.0, x), source=lambda t, x: _source(problem, t, x),
-        residual_gradient=None, initial_gradient=None, value_bend=None, residual_bend=None, initial_bend=None, start=1.0,
-    )  # fmt: skip
+        value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))),
+        residual=lambda t, x: (_source(problem, t, x), np.zeros(len(t))),
+        gradient=lambda t, x: np.zeros_like(x),
+        initial=lambda x: hn.exact_values(problem, 0.0, x),
+        source=lambda t, x: _source(problem, t, x),
+        residual_gradient=None,
+        initial_gradient=None,
+        value_bend=None,
+        residual_bend=None,
+        initial_bend=None,
+        start=1.0,
+    )
     exact = hn.exact_values(problem, t, x)
     rngs = [streams.generator(0, f"zero {i}") for i in range(4)]
     for drawn in (

@@ -82,23 +82,34 @@ def test_results_are_listed(tmp_path):
     done = heatnets("reproduce", "--list", cwd=tmp_path)
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()] == [
-        "one-dim", "table-1", "horizons", "table-2", "underdetermined", "nonseparable", "convergence", "claims", "semilinear",
-    ]  # fmt: skip
+        "one-dim",
+        "table-1",
+        "horizons",
+        "table-2",
+        "underdetermined",
+        "nonseparable",
+        "convergence",
+        "claims",
+        "semilinear",
+    ]
 
 
 def test_an_interrupted_reproduction_says_what_is_kept(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "heatnets", "reproduce", "one-dim", "--out", "out"],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
     while "seed=1 " not in process.stdout.readline():
         pass
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert (
-        errors.strip()
-        == "heatnets: interrupted; finished cells are kept in out: the same command goes on from there"
+    assert errors.strip() == (
+        "heatnets: interrupted; finished cells are kept in out: the same command goes on from there"
     )
     kept = json.loads((tmp_path / "out" / "one-dim.json").read_text())["cells"]
     assert {"gaussian seed=0", "gaussian seed=1"} <= set(kept)

@@ -1,4 +1,7 @@
-"""`heatnets solve | eval | info | plot | problems | new` as users and their scripts meet them: what is printed and written, and every fault that must be survived."""
+"""`heatnets solve | eval | info | plot | problems | new`, called as users and scripts call them.
+
+Checked are what is printed and written, and how every fault of the input is reported.
+"""
 
 from __future__ import annotations
 
@@ -142,42 +145,163 @@ def test_nothing_is_coloured_when_piped(heatnets):
     assert "\x1b" not in heatnets("solve", "own.toml", "--seconds", "2").out
 
 
-PY = "import jax.numpy as jnp, heatnets as hn\nproblem = hn.Problem(dim=2, horizon=0.5, initial=lambda x: {})\n"
+PY = (
+    "import jax.numpy as jnp, heatnets as hn\n"
+    "problem = hn.Problem(dim=2, horizon=0.5, initial=lambda x: {})\n"
+)
 FAULTS = {
-    "several mistakes": ({"f.toml": 'dim = 0\nhorizon = nan\ndiffusion = -1\nintial = "1"\n'}, ["f.toml"], 2, "5 errors, nothing was run"),
-    "unknown key": ({"f.toml": TOML.replace("horizon", "horizn")}, ["f.toml"], 2, "did you mean 'horizon'?"),
+    "several mistakes": (
+        {"f.toml": 'dim = 0\nhorizon = nan\ndiffusion = -1\nintial = "1"\n'},
+        ["f.toml"],
+        2,
+        "5 errors, nothing was run",
+    ),
+    "unknown key": (
+        {"f.toml": TOML.replace("horizon", "horizn")},
+        ["f.toml"],
+        2,
+        "did you mean 'horizon'?",
+    ),
     "no file": ({}, ["f.toml"], 2, "there is no file f.toml"),
     "not TOML": ({"f.toml": "{"}, ["f.toml"], 2, "is not a TOML file"),
-    "raises inside": ({"f.py": "x = 1\nraise KeyError('mine')\n"}, ["f.py"], 2, "f.py:2: KeyError: 'mine'"),
+    "raises inside": (
+        {"f.py": "x = 1\nraise KeyError('mine')\n"},
+        ["f.py"],
+        2,
+        "f.py:2: KeyError: 'mine'",
+    ),
     "wrong shape": ({"f.py": PY.format("x")}, ["f.py"], 2, "must return a scalar"),
     "int": ({"f.py": PY.format("1")}, ["f.py"], 2, "Write 1.0 for 1"),
     "complex": ({"f.py": PY.format("1j * x[0]")}, ["f.py"], 2, "must return a real number"),
-    "math.sin": ({"f.py": PY.format("__import__('math').sin(x[0])")}, ["f.py"], 2, "Use jnp.sin in place of math.sin"),
+    "math.sin": (
+        {"f.py": PY.format("__import__('math').sin(x[0])")},
+        ["f.py"],
+        2,
+        "Use jnp.sin in place of math.sin",
+    ),
     "if": ({"f.py": PY.format("1.0 if x[0] > 0 else 0.0")}, ["f.py"], 2, "Use jnp.where"),
-    "not finite": ({"f.toml": TOML.replace("sum(sin(a*x))", "log(x[0])")}, ["f.toml"], 3, "probe points, for example x = ["),
-    "memory": ({"f.toml": TOML}, ["f.toml", "--memory", "1MiB"], 4, "`memory` allows 1.00 MiB; the first round needs"),
-    "memory, fixed size": ({"f.toml": TOML.replace("seconds = 3", "features = [4000, 0]")}, ["f.toml", "--memory", "64MiB"], 4, "would fit"),
+    "not finite": (
+        {"f.toml": TOML.replace("sum(sin(a*x))", "log(x[0])")},
+        ["f.toml"],
+        3,
+        "probe points, for example x = [",
+    ),
+    "memory": (
+        {"f.toml": TOML},
+        ["f.toml", "--memory", "1MiB"],
+        4,
+        "`memory` allows 1.00 MiB; the first round needs",
+    ),
+    "memory, fixed size": (
+        {"f.toml": TOML.replace("seconds = 3", "features = [4000, 0]")},
+        ["f.toml", "--memory", "64MiB"],
+        4,
+        "would fit",
+    ),
     "memory in words": ({"f.toml": TOML}, ["f.toml", "--memory", "much"], 2, "a text like 4GiB"),
-    "no such folder": ({"f.toml": TOML}, ["f.toml", "--out", "none/u.heatnets"], 5, "there is no folder none"),
+    "no such folder": (
+        {"f.toml": TOML},
+        ["f.toml", "--out", "none/u.heatnets"],
+        5,
+        "there is no folder none",
+    ),
     "a folder": ({"f.toml": TOML}, ["f.toml", "--out", "."], 5, "is a folder"),
-    "report without a folder": ({"f.toml": TOML}, ["f.toml", "--report", "none/r.html"], 5, "there is no folder none"),
+    "report without a folder": (
+        {"f.toml": TOML},
+        ["f.toml", "--report", "none/r.html"],
+        5,
+        "there is no folder none",
+    ),
     "no gpu": ({"f.toml": TOML}, ["f.toml", "--device", "gpu"], 2, "`device` must be one of 'cpu'"),
-    "hostile formula": ({"f.toml": TOML.replace("sum(sin(a*x))", "__import__(x)")}, ["f.toml"], 2, "unknown function '__import__'"),
-    "megabytes": ({"f.toml": TOML.replace("sum(sin(a*x))", "(" * 2**20)}, ["f.toml"], 2, "has more than"),
-    "points": ({"f.toml": TOML, "p.csv": "t,x\n1,2,3\n"}, ["f.toml", "--at", "p.csv"], 2, "line 2: 3 numbers; rows are t and 3 coordinates"),
-    "points that are none": ({"f.toml": TOML, "p.csv": "t,x\na,b\n"}, ["f.toml", "--at", "p.csv"], 2, "line 2"),
-    "late points": ({"f.toml": TOML, "p.csv": "9,0\n"}, ["f.toml", "--at", "p.csv"], 2, "`t` must lie in"),
-    "a number for a name": ({"f.toml": TOML + "samples = 'many'\n"}, ["f.toml"], 2, "`samples` must be a whole number"),
-    "a file to delete": ({"f.toml": TOML.replace("seconds = 3", "checkpoint = 'v.txt'"), "v.txt": "mine"}, ["f.toml"], 2, "unknown key `checkpoint` in [solve]"),
-    "not a checkpoint": ({"f.toml": TOML, "f.heatnets.part": "mine"}, ["f.toml"], 5, "is not a heatnets checkpoint"),
-    "a mistake with an interrupted run": ({"f.toml": TOML, "f.heatnets.part": "mine"}, ["f.toml", "--tol", "5"], 2, "`tol` must be below 1"),
-    "result over problem": ({"f.toml": TOML}, ["f.toml", "--out", "f.toml"], 2, "are the same file"),
-    "no volatility": ({"f.toml": TOML.replace("diffusion = 1.0", "") + "[process.geometric_brownian]\ngrowth = 1\n"}, ["f.toml"], 2, "volatility"),
-    "too wide": ({"f.toml": TOML.replace("dim = 3", "dim = 10000000000000")}, ["f.toml"], 2, "`dim` must be at most"),
-    "division": ({"f.toml": TOML.replace("a = 2.0", "a = '1/(d-3)'")}, ["f.toml"], 2, "every number must be finite"),
-    "a header that is none": ({"f.toml": TOML, "p.csv": "0.5,O.2\n0.5,0.1\n"}, ["f.toml", "--at", "p.csv"], 2, "line 1"),
+    "hostile formula": (
+        {"f.toml": TOML.replace("sum(sin(a*x))", "__import__(x)")},
+        ["f.toml"],
+        2,
+        "unknown function '__import__'",
+    ),
+    "megabytes": (
+        {"f.toml": TOML.replace("sum(sin(a*x))", "(" * 2**20)},
+        ["f.toml"],
+        2,
+        "has more than",
+    ),
+    "points": (
+        {"f.toml": TOML, "p.csv": "t,x\n1,2,3\n"},
+        ["f.toml", "--at", "p.csv"],
+        2,
+        "line 2: 3 numbers; rows are t and 3 coordinates",
+    ),
+    "points that are none": (
+        {"f.toml": TOML, "p.csv": "t,x\na,b\n"},
+        ["f.toml", "--at", "p.csv"],
+        2,
+        "line 2",
+    ),
+    "late points": (
+        {"f.toml": TOML, "p.csv": "9,0\n"},
+        ["f.toml", "--at", "p.csv"],
+        2,
+        "`t` must lie in",
+    ),
+    "a number for a name": (
+        {"f.toml": TOML + "samples = 'many'\n"},
+        ["f.toml"],
+        2,
+        "`samples` must be a whole number",
+    ),
+    "a file to delete": (
+        {"f.toml": TOML.replace("seconds = 3", "checkpoint = 'v.txt'"), "v.txt": "mine"},
+        ["f.toml"],
+        2,
+        "unknown key `checkpoint` in [solve]",
+    ),
+    "not a checkpoint": (
+        {"f.toml": TOML, "f.heatnets.part": "mine"},
+        ["f.toml"],
+        5,
+        "is not a heatnets checkpoint",
+    ),
+    "a mistake with an interrupted run": (
+        {"f.toml": TOML, "f.heatnets.part": "mine"},
+        ["f.toml", "--tol", "5"],
+        2,
+        "`tol` must be below 1",
+    ),
+    "result over problem": (
+        {"f.toml": TOML},
+        ["f.toml", "--out", "f.toml"],
+        2,
+        "are the same file",
+    ),
+    "no volatility": (
+        {
+            "f.toml": TOML.replace("diffusion = 1.0", "")
+            + "[process.geometric_brownian]\ngrowth = 1\n"
+        },
+        ["f.toml"],
+        2,
+        "volatility",
+    ),
+    "too wide": (
+        {"f.toml": TOML.replace("dim = 3", "dim = 10000000000000")},
+        ["f.toml"],
+        2,
+        "`dim` must be at most",
+    ),
+    "division": (
+        {"f.toml": TOML.replace("a = 2.0", "a = '1/(d-3)'")},
+        ["f.toml"],
+        2,
+        "every number must be finite",
+    ),
+    "a header that is none": (
+        {"f.toml": TOML, "p.csv": "0.5,O.2\n0.5,0.1\n"},
+        ["f.toml", "--at", "p.csv"],
+        2,
+        "line 1",
+    ),
     "budget": ({"f.toml": TOML}, ["f.toml", "--seconds", "-1"], 2, "`seconds` must be"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -274,7 +398,13 @@ seconds = 1000
 
 
 def start(folder, *arguments):
-    return subprocess.Popen([sys.executable, "-m", "heatnets", "solve", "long.toml", *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    return subprocess.Popen(
+        [sys.executable, "-m", "heatnets", "solve", "long.toml", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -289,8 +419,8 @@ def test_an_interrupted_solve_goes_on_to_the_same_result(number, tmp_path):
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number)
     if number != signal.SIGKILL:
         assert (
-            "finished rounds are kept in long.heatnets.part; to go on: heatnets solve long.toml --resume"
-            in err
+            "finished rounds are kept in long.heatnets.part; "
+            "to go on: heatnets solve long.toml --resume" in err
         )
     assert not (tmp_path / "long.heatnets").exists()
     assert not [
@@ -328,5 +458,13 @@ def test_help_is_quick_and_loads_nothing_heavy(tmp_path):
         subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
         return time.perf_counter() - started
 
-    assert "jax" not in subprocess.run([sys.executable, "-X", "importtime", "-m", "heatnets", "--help"], check=True, capture_output=True, text=True).stderr  # fmt: skip
+    assert (
+        "jax"
+        not in subprocess.run(
+            [sys.executable, "-X", "importtime", "-m", "heatnets", "--help"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stderr
+    )
     assert run("import heatnets.cli") < 20 * max(run("pass"), 0.05)

@@ -1,4 +1,4 @@
-"""The plain call: what it grows, how it judges itself, what it does with data that are not smooth."""
+"""`hn.solve` with its defaults: how it grows, its error estimate, and data that are not smooth."""
 
 from __future__ import annotations
 
@@ -24,8 +24,26 @@ from heatnets.solvers.options import make_options
 pytestmark = pytest.mark.usefixtures("x64")
 
 NONE = dict.fromkeys(
-    ("tol", "seconds", "max_rounds", "features", "directions", "antithetic", "time_degree", "rows", "collocation", "train_region", "enforce",
-     "mild_samples", "solver", "rcond", "initial_weight", "iteration", "checkpoint"))  # fmt: skip
+    (
+        "tol",
+        "seconds",
+        "max_rounds",
+        "features",
+        "directions",
+        "antithetic",
+        "time_degree",
+        "rows",
+        "collocation",
+        "train_region",
+        "enforce",
+        "mild_samples",
+        "solver",
+        "rcond",
+        "initial_weight",
+        "iteration",
+        "checkpoint",
+    )
+)
 
 
 def growth(problem, **options):
@@ -43,7 +61,11 @@ def growth(problem, **options):
 
 
 def test_the_estimated_error_is_the_error():
-    """Fits far from converged, so that there is an error to estimate; the estimate is on the safe side by one standard error."""
+    """The estimated error of one round's fit is between half and three times the true error.
+
+    One round is far from converged, so that there is an error to estimate. The estimate is meant to
+    be too large by one standard error.
+    """
     for name, dim, degree in (
         ("nonseparable", 10, 0),
         ("radial-gaussian", 30, 1),
@@ -71,7 +93,10 @@ def test_rounds_end_by_number_and_not_by_the_clock(kinked):
 
 
 def test_judges_are_unbiased():
-    """Of a fit that is wrong by a known function: ũ = c u0-features of an eigenfunction, error known in closed form."""
+    """The judges estimate the mean squared error of a bad fit without bias.
+
+    The weights are random, far from any solution, and the error is known from the exact solution.
+    """
     problem = hn.problems.get("oscillating", dim=3)
     data, _ = equation(problem.canonical, 0)
     squares = []
@@ -103,9 +128,8 @@ def test_judges_are_unbiased():
         exact = hn.exact_values(problem, judges.paths.t, judges.paths.x)
         truth.append(np.mean((exact - judges.table.values[n:] @ w) ** 2))
     (mean, noise), truth = np.array(squares).T, np.array(truth)
-    pulls = (
-        (mean - truth) / noise
-    )  # noise also counts the spread of the points, which the truth at the same points does not have
+    # noise also counts the spread of the points, which the truth at the same points does not have
+    pulls = (mean - truth) / noise
     assert np.all(np.abs(pulls) < 4)
     assert abs(np.mean(mean / truth) - 1) < 0.2
 
@@ -208,7 +232,7 @@ def test_the_same_seed_gives_the_same_answer_and_another_seed_another():
 
 
 def test_at_a_point():
-    """A Point has no volume: rows lie on the paths that leave it, and the error is judged at the horizon."""
+    """At a Point, rows lie on the paths that leave it, and the error is that at the horizon."""
     x = np.full(6, 0.7)
     named = hn.problems.get("radial-gaussian", dim=6)
     problem = hn.Problem(
@@ -277,7 +301,8 @@ ROUGH = {
     "sum of |x_i|": lambda x: jnp.sum(jnp.abs(x)),
     "largest": jnp.max,
     "step": lambda x: jnp.where(x[0] > 0.2, 1.0, 0.0),
-    # A fit can hide the residual of these in slivers between break points, where no row and no sample falls.
+    # A fit can hide the residual of these in slivers between break points, where no row and no
+    # sample falls.
     "jump of curvature": lambda x: jnp.maximum(x[0], 0.0) ** 2,
     "jump of the third derivative": lambda x: jnp.maximum(jnp.mean(x), 0.0) ** 3,
     "relu squared": lambda x: jax.nn.relu(x[0]) ** 2,
@@ -339,7 +364,10 @@ def test_kinks_are_said_where_the_user_insists():
 
 
 def test_what_paths_hardly_ever_see_is_said():
-    """A payoff far out of the money: practically no path from the region ends where it is not zero."""
+    """Data that practically no path from the region sees are reported as "not solved".
+
+    An example is a payoff far out of the money: almost every path ends where it is zero.
+    """
     for strike, message in (
         (1.8, "not solved: .* the same \\(0\\) at all but"),
         (9.0, "not solved: every sample is the same"),
@@ -356,7 +384,10 @@ def test_what_paths_hardly_ever_see_is_said():
 
 
 def test_a_kinked_source():
-    """u_t = u_xx + |x|, u0 = 0, in one dimension: u(t, x) = ∫_0^t E|x + √(2s) N| ds, by quadrature."""
+    """u_t = u_xx + |x| with u0 = 0 in one dimension, against quadrature.
+
+    The solution is u(t, x) = ∫_0^t E|x + √(2s) N| ds.
+    """
     problem = hn.Problem(
         dim=1, horizon=0.5, initial=lambda x: 0.0, source=lambda t, x: jnp.abs(x[0])
     )
@@ -369,13 +400,17 @@ def test_a_kinked_source():
     wanted = 0.5 * np.mean(
         2 * width * norm.pdf(x / width) + x * (1 - 2 * norm.cdf(-x / width)), axis=1
     )
-    # The estimate averages over the region, these are three points of it: a factor of three apart at most.
+    # The estimate averages over the region, these are three points of it: a factor of three apart
+    # at most.
     assert hn.relative_errors(u(0.5, x), wanted).l2 < 3 * u.stats["estimated_error"]
     assert u.stats["estimated_error"] < 2e-2
 
 
 class Errors:
-    """A dictionary whose fits have errors said beforehand: `table[designs] = (error at half the size, error at the size)`."""
+    """A dictionary whose fits have given errors.
+
+    `table[designs] = (error at half the size, error at the size)`.
+    """
 
     def __init__(self, table, size=64):
         self.designs = [SimpleNamespace(name=n) for n in ("orthogonal", "hadamard", "signs")]
@@ -397,7 +432,8 @@ FIT = SimpleNamespace(degree=1, solved=SimpleNamespace(rcond=1e-14))
 @pytest.mark.parametrize(
     ("table", "size", "kept"),
     [
-        # The first design alone is as good at both sizes and converges: it reaches further with the same number of features.
+        # The first design alone is as good at both sizes and converges: it reaches further with the
+        # same number of features.
         ({(0, 1, 2): (1e-2, 1e-4), (0,): (1e-2, 1e-4)}, 64, ["orthogonal"]),
         ({(0, 1, 2): (1e-2, 1e-4), (0, 1): (1e-2, 1e-4)}, 64, ["orthogonal", "hadamard"]),
         ({(0, 1, 2): (1e-2, 1e-4), (0, 2): (1e-2, 1e-4)}, 64, ["orthogonal", "signs"]),

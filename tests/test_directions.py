@@ -55,7 +55,8 @@ def test_signs_give_every_coordinate_the_same_size(name):
     _, z = design(name).draw(512, 0, 200, 1, "signs")
     radius = np.abs(z[:, 0])
     np.testing.assert_array_equal(np.abs(z), np.tile(radius[:, None], 200))
-    # The radii are spread like quantiles of |N(0, 1)|: their distribution function misses by less than 3/512, not by 512^{-1/2}.
+    # The radii are spread like quantiles of |N(0, 1)|: their distribution function misses by less
+    # than 3/512, not by 512^{-1/2}.
     miss = np.sort(radius) - scipy.special.ndtri(0.5 + 0.5 * (np.arange(512) + 0.5) / 512)
     assert np.max(np.abs(miss[:480])) < 0.03
 
@@ -138,7 +139,8 @@ def test_sobol_ends_somewhere():
 def test_unknown_designs_are_refused():
     with pytest.raises(
         hn.InputError,
-        match="`directions` must be one of 'gaussian', 'sobol', 'signs', 'hadamard', 'orthogonal'; got 'halton'",
+        match="`directions` must be one of 'gaussian', 'sobol', 'signs', 'hadamard', 'orthogonal'; "
+        "got 'halton'",
     ):
         design("halton")
 

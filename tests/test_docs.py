@@ -1,4 +1,4 @@
-"""What the documents claim is run: every Python block of every page with its output, the examples in docstrings; and the site is built."""
+"""Python blocks of the pages and docstring examples print what they say, and the site builds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_first_shell_block_holds_two_commands():
     "page", [p for p in PAGES if "```python" in p.read_text()], ids=lambda p: p.stem
 )
 def test_the_code_of_a_page_prints_what_it_says(page, tmp_path, monkeypatch, same_output):
-    """A page's blocks run one after the other in one namespace; a block of text right after one is its output."""
+    """A page's blocks run in order in one namespace; a text block right after one is its output."""
     monkeypatch.chdir(tmp_path)
     names, printed = {}, None
     for language, code in fenced(page.read_text()):
@@ -126,7 +126,8 @@ def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path):
     ]
     if missing:
         pytest.skip(
-            f"the site is built with {', '.join(missing)}, not installed here: pip install -e '.[docs]'"
+            f"the site is built with {', '.join(missing)}, not installed here: "
+            "pip install -e '.[docs]'"
         )
     command = [
         sys.executable,

@@ -1,4 +1,4 @@
-"""Features against the paper's formulas, and their residuals against automatic differentiation of the whole feature."""
+"""Features against the paper's formulas, and their residuals against automatic differentiation."""
 
 from __future__ import annotations
 
@@ -47,7 +47,11 @@ def whole_residual(feature, data, t, x):
 @pytest.mark.parametrize("dim", [1, 2, 3, 6])
 @pytest.mark.parametrize("name", ["importance", "antithetic", "gaussian"])
 def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
-    """Kernels are placed where they are felt: y small, lags of order one, x near z. Every number compared is of order one."""
+    """A feature's residual is the equation's operator applied to it by automatic differentiation.
+
+    Kernels are placed where they are not negligible: y small, lags of order one, x near z. Every
+    number compared is of order one.
+    """
     near = hn.Density(
         lambda rng, n: 0.5 * rng.standard_normal((n, dim)),
         lambda y: np.full(len(y), np.pi ** (-dim / 2)),
@@ -212,7 +216,10 @@ def test_start_is_the_factor_of_u0_at_time_zero(name):
 
 
 def test_the_kernel_drawn_by_its_own_density_is_importance_sampling():
-    """ψ(y) = π^{-d/2} e^{-|y|²} turns the kernel features into u0(x + √(2Dt) η): the paper's alternative-sampling proposition."""
+    """With ψ(y) = π^{-d/2} e^{-|y|²} the kernel features are u0(x + √(2Dt) η).
+
+    This is the paper's alternative-sampling proposition.
+    """
     p = problem(3)
     data, _ = equation(p.canonical, 0)
     bell = hn.Density(
@@ -230,7 +237,10 @@ def test_the_kernel_drawn_by_its_own_density_is_importance_sampling():
 
 
 def test_source_features_under_any_density_average_to_the_same_integral():
-    """Means over draws agree with ∫∫ G F within sampling error, for the uniform draws, for a density of (lag, z), and for r."""
+    """Means over draws agree with ∫∫ G F within sampling error, whatever density they come from.
+
+    The densities are the uniform one, one of (lag, z), and one of the fraction r.
+    """
     p = hn.Problem(
         dim=1,
         horizon=0.8,
@@ -309,7 +319,10 @@ def test_kernels_that_all_underflow_are_refused():
 
 
 def test_a_feature_that_is_off_hides_no_nan():
-    """F singular at t = 0: value, gradient and residual of a kernel before its lag are zero, not NaN."""
+    """Value, gradient and residual of a kernel before its lag are zero, not NaN.
+
+    F is singular at t = 0.
+    """
     singular = hn.Problem(
         dim=1,
         horizon=0.8,

@@ -1,4 +1,4 @@
-"""The last word on a fit: what it must notice that sampled residuals cannot, and what it must not make up."""
+"""The final check of a fit: errors it finds that sampled residuals cannot, and no false alarms."""
 
 from __future__ import annotations
 
@@ -26,8 +26,26 @@ from heatnets.solvers.validation import FinalCheck, ValidationSet
 pytestmark = pytest.mark.usefixtures("x64")
 
 NONE = dict.fromkeys(
-    ("tol", "seconds", "max_rounds", "features", "directions", "antithetic", "time_degree", "rows", "collocation", "train_region", "enforce",
-     "mild_samples", "solver", "rcond", "initial_weight", "iteration", "checkpoint"))  # fmt: skip
+    (
+        "tol",
+        "seconds",
+        "max_rounds",
+        "features",
+        "directions",
+        "antithetic",
+        "time_degree",
+        "rows",
+        "collocation",
+        "train_region",
+        "enforce",
+        "mild_samples",
+        "solver",
+        "rcond",
+        "initial_weight",
+        "iteration",
+        "checkpoint",
+    )
+)
 
 
 def growth(problem, **options):
@@ -53,7 +71,10 @@ def waves(t, x):
 
 
 def waves_exact(t, x, diffusion, rate=0.0):
-    """u for u0 = `bell`, F = `waves`, drift -rate x: E exp(i X Y) of independent normals in closed form, the time integral by Gauss's rule."""
+    """u for u0 = `bell`, F = `waves`, drift -rate x.
+
+    E exp(i X Y) of independent normals is in closed form; the time integral is by Gauss's rule.
+    """
 
     def law(lag):
         return np.exp(-rate * lag), diffusion * (
@@ -83,7 +104,10 @@ def waves_problem():
 
 @cache
 def overfitted():
-    """A dictionary for waves in the plane, and a fit that cancels to many digits where its rows are, and not elsewhere."""
+    """A dictionary for `waves` in the plane whose undamped fit is good at its rows only.
+
+    At the rows the terms of the fit cancel to many digits, elsewhere they do not.
+    """
     problem = waves_problem()
     data = equation(problem.canonical, 0)[0]
     dictionary = adaptive.Dictionary(
@@ -114,7 +138,10 @@ def true_error(dictionary, fit):
 
 
 def test_heavy_tails_of_residuals_are_noticed():
-    """The residual form alone is too small by more than ten: a few residuals carry it, and the error is what they leave possible."""
+    """An error estimate that a few large residuals dominate is corrected upward, and this is said.
+
+    The residual form alone is more than ten times too small here.
+    """
     dictionary = overfitted()
     fit = dictionary.solve(np.arange(len(dictionary.kind)), 3, 1e-14)
     verdict = check_of(dictionary).verdict(
@@ -138,7 +165,10 @@ def test_damping_is_chosen_by_the_judges():
 
 
 def test_monte_carlo_values_contradict_a_residual_that_is_blind():
-    """The residual of max(x, 0) is zero and says nothing: u0 itself is taken for the solution, wrong by a third."""
+    """Monte Carlo values reveal an error that the residual does not show.
+
+    For max(x, 0) a fit near u0 has a residual near zero and is wrong by a third.
+    """
     problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0))
     dictionary = adaptive.Dictionary(
         problem.canonical,
@@ -206,7 +236,7 @@ def test_terms_that_cancel_are_noticed():
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_reference_values_know_the_difference(rate):
-    """Held against the exact solution they see nothing; held against a solution that is off by a tenth they see a tenth."""
+    """Reference values find no error in the exact solution, and a tenth in one off by a tenth."""
     process = (
         {"process": hn.OrnsteinUhlenbeck(rate=rate, diffusion=0.5)} if rate else {"diffusion": 0.5}
     )
@@ -262,7 +292,10 @@ def test_few_samples_that_carry_everything_are_said():
 
 
 def test_important_points_leave_means_as_they_are():
-    """Weighted means over chosen points are means over all, and what is rare and large is met more often."""
+    """Weighted means over the chosen points are means over all points, without bias.
+
+    Points of large importance that are rare are chosen more often.
+    """
     rng = np.random.default_rng(0)
     x = rng.standard_normal((4096, 2))
     importance = np.exp(2 * x[:, 0])
@@ -293,7 +326,10 @@ def test_tail_weight(samples, weight):
 
 
 def test_an_upper_bound_is_never_below_the_noise():
-    """Products of independent samples can be negative on average; the upper end of a square's root cannot be zero."""
+    """The upper end of an interval for a root mean square is never zero.
+
+    It is estimated by products of independent samples, which can be negative on average.
+    """
     rng, hits = np.random.default_rng(0), 0
     for _ in range(200):
         found = statistics.relative_l2_interval(
@@ -307,7 +343,7 @@ def test_an_upper_bound_is_never_below_the_noise():
 @pytest.mark.parametrize("constrained", [False, True])
 @pytest.mark.parametrize("rcond", [1e-10, 1e-4, 1e-1])
 def test_one_factorisation_serves_all_dampings(rcond, constrained):
-    """The weights are those of the rows [A; μI] with scaled columns, which NumPy solves on its own."""
+    """The damped weights solve the rows [A; μI] with scaled columns, as NumPy does on its own."""
     rng = np.random.default_rng(0)
     A, b = rng.standard_normal((40, 12)) * 10.0 ** rng.integers(-3, 3, 12), rng.standard_normal(40)
     condition = np.r_[np.ones(5), np.zeros(7)] if constrained else None
@@ -327,7 +363,10 @@ def test_one_factorisation_serves_all_dampings(rcond, constrained):
 
 
 def test_a_fixed_size_is_held_against_monte_carlo_values():
-    """Every feature of a jump has the residual zero, so that rows that were held out are met, too."""
+    """A fit of fixed size is "not solved" if it differs from Monte Carlo values.
+
+    Every feature of a jump has the residual zero, so that even the rows held out see no error.
+    """
     problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.where(x[0] > 0, 1.0, 0.0))
     with pytest.warns(hn.HeatnetsWarning) as said:
         u = hn.solve(problem, features=(1, 0), directions="signs")
@@ -344,7 +383,10 @@ def test_a_fixed_size_is_held_against_monte_carlo_values():
 
 @pytest.mark.parametrize("form", ["process", "function"])
 def test_the_first_problem_of_a_stranger(form):
-    """Once wrong by 200 times its size with an estimate of 1e-3: products inside a cosine, large weights, rare paths."""
+    """A problem whose estimate was once 1e-3 with an error of 200 times u: both must be right now.
+
+    It has products inside a cosine, large weights and rare paths.
+    """
     reversion = {
         "process": {"process": hn.OrnsteinUhlenbeck(rate=0.3, diffusion=0.5)},
         "function": {"diffusion": 0.5, "drift": lambda t, x: -0.3 * x},
@@ -366,7 +408,10 @@ def test_the_first_problem_of_a_stranger(form):
 
 
 def test_what_cannot_be_estimated_is_declined():
-    """Neither residuals nor Monte Carlo values can be believed: the error is infinite, and the words begin with "not solved"."""
+    """If neither residuals nor Monte Carlo values can be believed, the error is infinite.
+
+    The message begins with "not solved".
+    """
     problem = hn.Problem(dim=2, horizon=1.0, initial=bell)
     notes = WarningLog()
     ending = adaptive.StopReason(
@@ -390,9 +435,19 @@ def test_what_cannot_be_estimated_is_declined():
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         u = adaptive.network(
-            problem.canonical, growth(problem), make_context(), notes, adaptive.PhaseTimer(), [], np.inf, dictionary.rows.data, dictionary.rows.blocks,
-            np.full(16, 1 / 16), ending, facts,
-        )  # fmt: skip
+            problem.canonical,
+            growth(problem),
+            make_context(),
+            notes,
+            adaptive.PhaseTimer(),
+            [],
+            np.inf,
+            dictionary.rows.data,
+            dictionary.rows.blocks,
+            np.full(16, 1 / 16),
+            ending,
+            facts,
+        )
     assert str(said[0].message).startswith(
         "not solved: the error cannot be estimated (one residual carries the estimate)"
     )
@@ -400,7 +455,12 @@ def test_what_cannot_be_estimated_is_declined():
 
 
 def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
-    """A perfect guess of the importance makes weighted squares alike: their own spread says nothing of what the pool happened to hold."""
+    """Intervals from points chosen by importance count the noise of the pool they were chosen from.
+
+    With a perfect guess of the importance all weighted squares are alike, so that their own spread
+    says nothing of which points the pool happened to hold; without the pool's noise the interval
+    fails more often.
+    """
     rng, held, bare = np.random.default_rng(1), 0, 0
     for _ in range(200):
         error = np.exp(0.7 * rng.standard_normal(1024))
@@ -423,7 +483,11 @@ def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
 
 
 def test_a_perfect_fit_is_not_accused_by_the_maximum_principle():
-    """In high dimension rows near the centre see values that no path from 64 random points of the region does."""
+    """A good fit is not accused of values outside the range of the data.
+
+    In high dimension, rows near the centre see values that no path from 64 random points of the
+    region does.
+    """
     problem = hn.Problem(
         dim=10, horizon=0.1, initial=lambda x: jnp.exp(-x @ x / 2), region=hn.Box(-2.0, 2.0)
     )

@@ -1,4 +1,7 @@
-"""Every example runs, and its numbers hold against mathematics: closed forms, quadrature, a radial grid; and the page shows what it prints."""
+"""Every example runs, its numbers are right, and the gallery page shows what it prints.
+
+The numbers are held against closed forms, quadrature and a radial grid.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ import heatnets as hn
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "gallery.md").read_text()
 
-# How far the value may be from the truth, and the error over the region, where it is measured. A busy machine may get to the first round of
-# growth alone; with seconds=0.05, which is that, the values were off by 3e-5, 4e-4, 4e-5, 5e-5, 4e-5 (those with a budget, in this order, without
-# the basket) and the errors at most 3e-3.
+# How far the value may be from the truth, and the error over the region, where it is measured.
+# A busy machine may get to the first round of growth alone; with seconds=0.05, which is that, the
+# values were off by 3e-5, 4e-4, 4e-5, 5e-5, 4e-5 (those with a budget, in this order, without the
+# basket) and the errors at most 3e-3.
 TOLERANCE = {
     "heat_1000": (3e-4, 1e-3),
     "anisotropy": (1e-3, 1e-2),
@@ -27,7 +31,8 @@ TOLERANCE = {
     "forced": (2e-3, 1e-2),  # a fixed size: 2e-3 over the region
     "own_problem": (5e-4, 3e-3),
 }
-# Where each value is asked for, to show what misses it: u0 alone, and Monte Carlo with as many samples as the smallest network has features.
+# Where each value is asked for, to show what misses it: u0 alone, and Monte Carlo with as many
+# samples as the smallest network has features.
 POINT = {
     "heat_1000": (0.5, np.full(1000, 0.5)),
     "forced": (0.5, np.zeros(20)),

@@ -1,4 +1,4 @@
-"""The architecture: packages import downward only, names are where they were promised, importing costs nothing."""
+"""The architecture: packages import downward only, names are where promised, imports are cheap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Solvers against closed forms: consistent systems, ridge by definition, minimum norm, one exact condition."""
+"""Solvers against closed forms.
+
+Consistent systems, ridge by its definition, solutions of minimum norm, one exact condition.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +172,10 @@ def test_rows_that_are_not_finite_are_refused():
 
 @pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
 def test_damped_qr_is_as_good_as_a_cut_off(array):
-    """Rank 12 of 30 to rounding: both must reproduce b, with weights that do not explode, and keep the condition."""
+    """For a matrix of rank 12 of 30 to rounding, damped QR does as well as the SVD with a cut-off.
+
+    Both must reproduce b with weights of moderate size, and meet the condition.
+    """
     A = matrix(80, 30, np.concatenate([np.geomspace(1, 1e-3, 12), np.full(18, 1e-17)]))
     b, c = A @ np.random.default_rng(3).standard_normal(30), np.ones(30)
     for condition in (None, array(c)):
@@ -184,7 +190,7 @@ def test_damped_qr_is_as_good_as_a_cut_off(array):
 
 
 def test_damped_qr_solves_its_definition():
-    """With a visible rcond: the minimiser of |A w - b|² + μ² |w|² for unit columns, μ = rcond √M."""
+    """For unit columns the weights minimise |A w - b|² + μ² |w|² with μ = rcond √M."""
     A = matrix(40, 8, np.linspace(1, 2, 8))
     A, b, mu = (
         A / np.linalg.norm(A, axis=0),

@@ -1,4 +1,7 @@
-"""Drift, anisotropy, reaction, processes in closed form, terminal values: each against autodiff, closed forms and the plain heat equation."""
+"""Drift, anisotropy, reaction, processes in closed form, terminal values.
+
+Each is held against automatic differentiation, closed forms and the plain heat equation.
+"""
 
 from __future__ import annotations
 
@@ -48,21 +51,42 @@ def u(t, x):
 CLASSES = {
     "drift": ({"drift": DRIFT}, lambda x: np.eye(DIM), lambda x: DRIFT, 0.0),
     "reaction": ({"reaction": -0.8}, lambda x: np.eye(DIM), lambda x: 0 * DRIFT, -0.8),
-    "matrix, drift, reaction": ({"diffusion": ROOT @ ROOT.T, "drift": DRIFT, "reaction": 0.4}, lambda x: ROOT @ ROOT.T, lambda x: DRIFT, 0.4),
+    "matrix, drift, reaction": (
+        {"diffusion": ROOT @ ROOT.T, "drift": DRIFT, "reaction": 0.4},
+        lambda x: ROOT @ ROOT.T,
+        lambda x: DRIFT,
+        0.4,
+    ),
     "reverting": (
         {"process": hn.OrnsteinUhlenbeck(0.9, DRIFT, hn.LowRank(0.4, U)), "reaction": 0.3},
-        lambda x: 0.4 * np.eye(DIM) + U @ U.T, lambda x: 0.9 * (DRIFT - x), 0.3,
+        lambda x: 0.4 * np.eye(DIM) + U @ U.T,
+        lambda x: 0.9 * (DRIFT - x),
+        0.3,
     ),
-    "running away": ({"process": hn.OrnsteinUhlenbeck(-0.5, 0.2)}, lambda x: np.eye(DIM), lambda x: -0.5 * (0.2 - x), 0.0),
+    "running away": (
+        {"process": hn.OrnsteinUhlenbeck(-0.5, 0.2)},
+        lambda x: np.eye(DIM),
+        lambda x: -0.5 * (0.2 - x),
+        0.0,
+    ),
     "geometric": (
-        {"process": hn.GeometricBrownian(SIGMA, GROWTH, RHO), "reaction": -0.05, "region": hn.Box(0.5, 2.0)},
-        lambda x: 0.5 * (SIGMA * x)[:, None] * RHO * (SIGMA * x), lambda x: GROWTH * x, -0.05,
+        {
+            "process": hn.GeometricBrownian(SIGMA, GROWTH, RHO),
+            "reaction": -0.05,
+            "region": hn.Box(0.5, 2.0),
+        },
+        lambda x: 0.5 * (SIGMA * x)[:, None] * RHO * (SIGMA * x),
+        lambda x: GROWTH * x,
+        -0.05,
     ),
-}  # fmt: skip
+}
 
 
 def source_of(name, backward):
-    """F = u_t - L u, for terminal problems -u_t - L u; the geometric motion's A depends on x, in trace form."""
+    """F = u_t - L u, for terminal problems -u_t - L u.
+
+    L is in trace form: A of the geometric motion depends on x.
+    """
     _, A, b, c = CLASSES[name]
 
     def F(t, x):
@@ -133,7 +157,11 @@ def test_second_derivatives(name, rung):
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("name", CLASSES)
 def test_plain_coordinates(name, backward):
-    """There and back; slopes and clocks by autodiff; and v_s - tr(A D²v) = F in them, for a u that is no solution of anything simpler."""
+    """The change to plain coordinates: its inverse, its derivatives, and the equation in them.
+
+    Derivatives in space and time are held against automatic differentiation, and
+    v_s - tr(A D²v) = F is checked for a u that solves no simpler equation.
+    """
     problem = problem_of(name, backward)
     frame, plain, A = problem.transform, problem.canonical, problem.canonical.diffusion.matrix(DIM)
 
@@ -171,13 +199,21 @@ def test_plain_coordinates(name, backward):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_closed_form_laplacians_are_carried_over(name):
-    """In plain coordinates Laplacians stay closed where all coordinates are stretched alike; a wrong one would be refused."""
+    """Laplacians in closed form are right in plain coordinates, too.
+
+    They are kept where all coordinates are stretched alike, and dropped where they are not.
+    """
     more = {k: v for k, v in CLASSES[name][0].items() if k != "diffusion"}
     more = {"process": hn.OrnsteinUhlenbeck(0.9, DRIFT, 0.7)} if name == "reverting" else more
     problem = hn.Problem(
-        dim=DIM, horizon=0.5, initial=hn.Function(lambda x: jnp.sum(jnp.sin(x)), laplacian=lambda x: -jnp.sum(jnp.sin(x))),
-        source=hn.Function(lambda t, x: t * jnp.sum(x**2), laplacian=lambda t, x: t * 2.0 * DIM), **more,
-    )  # fmt: skip
+        dim=DIM,
+        horizon=0.5,
+        initial=hn.Function(
+            lambda x: jnp.sum(jnp.sin(x)), laplacian=lambda x: -jnp.sum(jnp.sin(x))
+        ),
+        source=hn.Function(lambda t, x: t * jnp.sum(x**2), laplacian=lambda t, x: t * 2.0 * DIM),
+        **more,
+    )
     plain = problem.canonical
     if name == "geometric":
         assert plain.initial.laplacian is None
@@ -208,7 +244,10 @@ def test_monte_carlo_follows_the_process(name, backward):
     [("matrix, drift, reaction", False), ("reverting", False), ("geometric", True)],
 )
 def test_crude_networks_are_certified(name, backward):
-    """Values, slopes and the region-wide error of a poor fit: intervals that hold the truth, in the user's units."""
+    """Intervals of a poor fit hold the true values, slopes, curvatures and region-wide error.
+
+    All are in the user's units.
+    """
     problem = problem_of(name, backward)
     solution = hn.solve(
         problem, features=(2, 2), antithetic=True, collocation="paths", rows=(200, 0)
@@ -394,7 +433,7 @@ def test_rounding_of_the_change_of_variables_is_inside_the_interval():
 
 @pytest.mark.parametrize("given", ["initial", "terminal"])
 def test_a_strong_reaction_weighs_the_region_wide_error(given):
-    """Errors and sizes count as the user sees them: e^{4t} makes the end of the interval count most."""
+    """Errors and sizes are in the user's units: e^{4t} makes the end of the interval count most."""
     given = {given: lambda x: jnp.sin(2 * x[0])}
     problem = hn.Problem(
         dim=1, horizon=1.0, reaction=4.0, exact=lambda t, x: jnp.sin(2 * x[0]) + 0.0 * t, **given
@@ -405,7 +444,10 @@ def test_a_strong_reaction_weighs_the_region_wide_error(given):
 
 
 def test_the_payoff_itself_can_be_asked_for():
-    """At the time where u is given nothing is sampled, with or without a half-width; and lines are drawn through spots."""
+    """At the time where u is given the certified value is the payoff, and nothing is sampled.
+
+    Lines are drawn through spots of the region, and a training region must be positive.
+    """
     problem = hn.problems.get("geometric-basket", dim=3)
     with pytest.warns(hn.HeatnetsWarning, match="kinks"):
         solution = hn.solve(problem, seconds=1)

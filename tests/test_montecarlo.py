@@ -1,4 +1,4 @@
-"""The direct estimators: intervals that hold the truth, error ~ samples^{-1/2}, truncation stated."""
+"""The direct estimators: intervals hold the truth, error ~ samples^{-1/2}, truncation is stated."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_error_falls_like_one_over_the_square_root(name):
 
 
 def test_transformed_in_three_dimensions_states_its_bias():
-    """u = t with F = 1: the cut loses exactly shortest_lag · t, which is what truncation_bias says."""
+    """`truncation_bias` is exactly what the cut loses: shortest_lag · t for F = 1, where u = t."""
     problem = hn.Problem(dim=3, horizon=1.0, initial=lambda x: 0.0, source=lambda t, x: 1.0)
     with pytest.warns(hn.HeatnetsWarning, match="intervals are too small"):
         estimate = montecarlo.transformed(
@@ -90,7 +90,7 @@ def test_a_constant_has_no_error():
 
 
 def test_nearly_constant_samples_do_not_cancel():
-    """F = 1 + 1e-8 sin x: the spread is 1e-8 of the value, and the standard error must still see it."""
+    """The standard error is right for F = 1 + 1e-8 sin x, whose spread is 1e-8 of its value."""
     problem = hn.Problem(
         dim=1, horizon=1.0, initial=lambda x: 0.0, source=lambda t, x: 1 + 1e-8 * jnp.sin(x[0])
     )

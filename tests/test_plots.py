@@ -1,4 +1,7 @@
-"""Pictures: what is drawn is what the solution, its estimates and its certificates say; files are whole; words do not collide."""
+"""Pictures show what the solution, its estimates and its certificates say.
+
+Files are complete, and texts do not overlap.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def fixed():
 
 @pytest.fixture(scope="module")
 def backward():
-    """A terminal-value problem in one dimension, fixed size, so coarse that its error can be seen."""
+    """A terminal-value problem in one dimension, fixed size, so coarse that its error shows."""
     problem = hn.Problem(
         dim=1,
         horizon=0.5,
@@ -112,13 +115,18 @@ def test_slices_draw_u_its_band_and_the_exact_solution(grown):
         band = top.collections[i].get_paths()[0].vertices
         for position, u in zip(s[1:-1], value[1:-1], strict=True):
             low, *_, high = np.sort(band[np.isclose(band[:, 0], position), 1])
-            # 512 random points know the size to a few per cent; what is left of 0.1 + 1e-7 after subtraction is rounded.
+            # 512 random points know the size to a few per cent; what is left of 0.1 + 1e-7 after
+            # subtraction is rounded.
             np.testing.assert_allclose([u - low, high - u], half, rtol=0.15, atol=4e-16)
     words_in_place(figure)
 
 
 def test_the_band_is_as_wide_as_the_error(grown):
-    """The estimated error times the size of u; and that is not far below the root mean square error, though it may be above: few residuals may carry it."""
+    """The band is the estimated error times the size of u.
+
+    That is not far below the root mean square error. It may be above, where few residuals carry the
+    estimate.
+    """
     t, x = hn.random_points(grown.problem, 2000, seed=3)
     exact = hn.exact_values(grown.problem, t, x)
     true = np.sqrt(np.mean((grown(t, x) - exact) ** 2))
@@ -194,7 +202,11 @@ def test_residuals_by_size_and_by_time(fixed):
 
 
 def test_kinked_data_have_no_residual_and_all_the_rest(kinked):
-    """A `Point` of a geometric Brownian motion: places stay positive, and the estimate is of the point alone."""
+    """Kinked data have no residual plot; all other plots work.
+
+    The region is a `Point` of a geometric Brownian motion: coordinates stay positive, and the error
+    bar is drawn at the point alone.
+    """
     assert "`terminal` has kinks" in kinked.kinks
     with pytest.raises(
         hn.InputError,
@@ -228,7 +240,8 @@ def test_weights_are_drawn_times_their_number(fixed, grown):
         "source (64)",
         "1/M: Monte Carlo",
     ]
-    # Weights that are polynomials in time are drawn at its end: as `explain` has them there, from its own sums of powers.
+    # Weights that are polynomials in time are drawn at its end: as `explain` has them there, from
+    # its own sums of powers.
     (w,) = grown.weights
     assert w.ndim == 2
     drawn = figures.weights(grown).axes[0].lines[0].get_ydata()
@@ -303,10 +316,14 @@ def test_a_normal_region_and_every_kind(cloud, grown):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"t": 0.7}, r"`t` must lie in \[0, 0.5\]"), ({"t": [0.1, 0.2]}, "`t` must be one time"), ({"coordinates": [5]}, "`coordinates` must be whole numbers below 5"),
-        ({"coordinates": [], "lines": 0}, "nothing to draw"), ({"points": 1}, "`points` must be a whole number >= 2"), ({"certified": -1}, "`certified` must be"),
+        ({"t": 0.7}, r"`t` must lie in \[0, 0.5\]"),
+        ({"t": [0.1, 0.2]}, "`t` must be one time"),
+        ({"coordinates": [5]}, "`coordinates` must be whole numbers below 5"),
+        ({"coordinates": [], "lines": 0}, "nothing to draw"),
+        ({"points": 1}, "`points` must be a whole number >= 2"),
+        ({"certified": -1}, "`certified` must be"),
     ],
-)  # fmt: skip
+)
 def test_slices_refuse_in_words(fixed, arguments, words):
     with pytest.raises(hn.InputError, match=words):
         figures.slices(fixed, **arguments)
@@ -339,7 +356,10 @@ def test_dark_pictures_leave_the_figure_as_it_was(fixed, tmp_path):
 
 
 def test_every_colour_can_be_seen_on_white_and_on_dark():
-    """Contrast as WCAG defines it; graphics want 3, and each colour has a marker or a label as well."""
+    """The contrast of every colour, as WCAG defines it, is high enough on white and on dark.
+
+    WCAG asks for 3 in graphics; here each colour has a marker or a label as well.
+    """
 
     def luminance(colour):
         rgb = np.array(matplotlib.colors.to_rgb(colour))

@@ -149,7 +149,8 @@ BAD = [
     ({"initial": lambda x: jnp.log(x[0] + 1.5)}, r"`initial` must be finite.*leave the region"),
     (
         {"source": lambda x: x[0]},
-        r"`source` must be a function of \(t, x\), \(t, x, u\) or .*; its required parameters are \(x\)",
+        r"`source` must be a function of \(t, x\), \(t, x, u\) or .*; "
+        r"its required parameters are \(x\)",
     ),
     (
         {"source": lambda x, t: x[0]},

@@ -1,4 +1,4 @@
-"""Problems stated in files: what they mean, and everything that can be wrong with them, said at once."""
+"""Problems stated in files: what they mean, and that all their mistakes are reported at once."""
 
 from __future__ import annotations
 
@@ -43,10 +43,17 @@ def own(**changes):
     w = 1 / np.arange(1.0, 5.0) ** 2
     return hn.Problem(
         **{
-            "dim": 4, "horizon": 0.5, "initial": lambda x: jnp.exp(-x @ x / 4) * jnp.sum(jnp.sin(1.5 * x)), "source": lambda t, x: t * (w @ x) ** 2, "diffusion": 0.5,
-            "drift": [0.1, 0.2, 0.3, 0.4], "reaction": -0.1, "region": hn.Box(-1.0, 3.0), **changes,
+            "dim": 4,
+            "horizon": 0.5,
+            "initial": lambda x: jnp.exp(-x @ x / 4) * jnp.sum(jnp.sin(1.5 * x)),
+            "source": lambda t, x: t * (w @ x) ** 2,
+            "diffusion": 0.5,
+            "drift": [0.1, 0.2, 0.3, 0.4],
+            "reaction": -0.1,
+            "region": hn.Box(-1.0, 3.0),
+            **changes,
         }
-    )  # fmt: skip
+    )
 
 
 def test_a_file_states_the_same_problem_as_python():
@@ -61,9 +68,16 @@ def test_a_file_states_the_same_problem_as_python():
 
 @pytest.mark.parametrize(
     "change",
-    [{"initial": lambda x: 1.0001 * jnp.exp(-x @ x / 4)}, {"source": None}, {"diffusion": 0.5001}, {"drift": 0.1}, {"reaction": -0.101}, {"horizon": 0.50001},
-     {"region": hn.Box(-1.0, 3.001)}],
-)  # fmt: skip
+    [
+        {"initial": lambda x: 1.0001 * jnp.exp(-x @ x / 4)},
+        {"source": None},
+        {"diffusion": 0.5001},
+        {"drift": 0.1},
+        {"reaction": -0.101},
+        {"horizon": 0.50001},
+        {"region": hn.Box(-1.0, 3.001)},
+    ],
+)
 def test_fingerprints_tell_problems_apart(change):
     assert differences(fingerprint(own()), fingerprint(own(**change)))
 
@@ -73,12 +87,22 @@ def test_fingerprints_see_what_lies_outside_the_region():
 
     def call(strike):
         return hn.Problem(
-            dim=2, horizon=1.0, terminal=lambda x: jnp.maximum(jnp.mean(x) - strike, 0.0), region=hn.Point([100.0, 100.0]), process=hn.GeometricBrownian(0.2)
-        )  # fmt: skip
+            dim=2,
+            horizon=1.0,
+            terminal=lambda x: jnp.maximum(jnp.mean(x) - strike, 0.0),
+            region=hn.Point([100.0, 100.0]),
+            process=hn.GeometricBrownian(0.2),
+        )
 
     def at_a_point(factor, k=1.0):
         start = lambda x: factor * jnp.sum(jnp.sin(x)) + 5.0  # noqa: E731
-        return hn.Problem(dim=2, horizon=0.5, initial=start, source=lambda t, x, u: -k * jnp.maximum(u - 1, 0.0), region=hn.Point([0.0, 0.0]))  # fmt: skip
+        return hn.Problem(
+            dim=2,
+            horizon=0.5,
+            initial=start,
+            source=lambda t, x, u: -k * jnp.maximum(u - 1, 0.0),
+            region=hn.Point([0.0, 0.0]),
+        )
 
     assert differences(fingerprint(call(100.0)), fingerprint(call(130.0)))
     assert not differences(fingerprint(call(130.0)), fingerprint(call(130.0)))
@@ -116,14 +140,22 @@ def test_everything_a_problem_may_have(more, wanted):
 
 
 def test_terminal_problems_and_processes():
-    text = 'dim = 2\nhorizon = 1\nterminal = "softplus(mean(x) - 100)"\nreaction = -0.05\nregion = { point = 100 }\n[process.geometric_brownian]\nvolatility = 0.2\ngrowth = 0.05\ncorrelation = 0.3\n'
+    text = (
+        'dim = 2\nhorizon = 1\nterminal = "softplus(mean(x) - 100)"\nreaction = -0.05\n'
+        "region = { point = 100 }\n[process.geometric_brownian]\nvolatility = 0.2\n"
+        "growth = 0.05\ncorrelation = 0.3\n"
+    )
     stated = from_toml(text + "[[certify]]\nx = 100\n")
     assert stated.problem.is_terminal
     assert stated.points[0].t == 0
     python = hn.Problem(
-        dim=2, horizon=1.0, terminal=lambda x: jnp.logaddexp(jnp.mean(x) - 100, 0.0), reaction=-0.05, region=hn.Point([100.0, 100.0]),
+        dim=2,
+        horizon=1.0,
+        terminal=lambda x: jnp.logaddexp(jnp.mean(x) - 100, 0.0),
+        reaction=-0.05,
+        region=hn.Point([100.0, 100.0]),
         process=hn.GeometricBrownian(0.2, 0.05, 0.3),
-    )  # fmt: skip
+    )
     assert differences(fingerprint(stated.problem), fingerprint(python)) == []
 
 
@@ -138,7 +170,11 @@ def test_named_problems():
 
 
 def test_all_errors_are_told_at_once_with_their_lines():
-    text = 'dim = 0\nhorizon = nan\ndiffusion = -1\nintial = "sum(sin(x))"\nsource = "exp(-norm3(x))"\n[parameters]\nx = 3\nb = "1/0"\n[solve]\nsecnds = 3\n[[certify]]\ny = 3\n'
+    text = (
+        'dim = 0\nhorizon = nan\ndiffusion = -1\nintial = "sum(sin(x))"\n'
+        'source = "exp(-norm3(x))"\n[parameters]\nx = 3\nb = "1/0"\n'
+        "[solve]\nsecnds = 3\n[[certify]]\ny = 3\n"
+    )
     with pytest.raises(hn.InputError) as caught:
         from_toml(text, "own.toml")
     said = str(caught.value)
@@ -164,23 +200,38 @@ def test_all_errors_are_told_at_once_with_their_lines():
         ("dim = 3\nhorizon = 1\ninitial = sum(x)\n", "is not a TOML file"),
         ("[" * 5000, "is not a TOML file"),
         ("x" * 2**19, "has more than"),
-        ('dim = 3\nhorizon = 1\ninitial = "x"\n', r"must return a scalar; for x of shape \(3,\) it returned shape \(3,\)"),
+        (
+            'dim = 3\nhorizon = 1\ninitial = "x"\n',
+            r"must return a scalar; for x of shape \(3,\) it returned shape \(3,\)",
+        ),
         ('dim = 3\nhorizon = 1\ninitial = "x[7]"\n', r"x\[7\] is past the end"),
         ('dim = 3\nhorizon = 1\ninitial = "log(x[0])"\n', "must be finite"),
         ('dim = 3\nhorizon = 1\ninitial = "1"\nregion = "box"\n', "write region = { box"),
         ('dim = 3\nhorizon = 1\ninitial = "1"\nregion = { ball = 1 }\n', "write region = { box"),
         ('dim = 3\nhorizon = 1\ninitial = "1"\ndiffusion = "1 + x[0]^2"\n', "`form`"),
         ('dim = 3\nhorizon = 1\ninitial = "1"\n[solve]\ntol = 2\n', "`tol` must be below 1"),
-        ('dim = 3\nhorizon = 1\ninitial = "1"\n[solve]\nmemory = "much"\n', "`memory` must be a number of bytes"),
-        ('dim = 3\nhorizon = 1\ninitial = "1"\n[[certify]]\nt = 2\n', r"`t` must lie in \[0, 1\]; got 2"),
-        ('dim = 3\nhorizon = 1\ninitial = "1"\n[[certify]]\nx = [1, 2]\n', "a point is one number for all coordinates, or 3"),
-        ('dim = 3\nhorizon = 1\ninitial = "1"\n[process.levy]\nalpha = 1\n', "unknown process 'levy'"),
+        (
+            'dim = 3\nhorizon = 1\ninitial = "1"\n[solve]\nmemory = "much"\n',
+            "`memory` must be a number of bytes",
+        ),
+        (
+            'dim = 3\nhorizon = 1\ninitial = "1"\n[[certify]]\nt = 2\n',
+            r"`t` must lie in \[0, 1\]; got 2",
+        ),
+        (
+            'dim = 3\nhorizon = 1\ninitial = "1"\n[[certify]]\nx = [1, 2]\n',
+            "a point is one number for all coordinates, or 3",
+        ),
+        (
+            'dim = 3\nhorizon = 1\ninitial = "1"\n[process.levy]\nalpha = 1\n',
+            "unknown process 'levy'",
+        ),
         ('dim = 3\nhorizon = 1\ninitial = "1"\nsolve = 3\n', r"`solve` must be a table"),
         ('problem = "alen-cahn"\n', "did you mean 'allen-cahn'?"),
         ('problem = "allen-cahn"\ninitial = "1"\n', "exclude each other"),
-        ('dim = 3\nhorizon = 1\ninitial = true\n', "a formula is a text in quotes"),
+        ("dim = 3\nhorizon = 1\ninitial = true\n", "a formula is a text in quotes"),
     ],
-)  # fmt: skip
+)
 def test_mistakes(text, words):
     with pytest.raises(hn.InputError, match=words):
         from_toml(text)
@@ -248,7 +299,22 @@ def test_missing_and_unreadable_files(tmp_path):
 
 def test_fuzzed_files_are_read_or_refused_in_words():
     rng, lines, read_ = random.Random(0), OWN.strip().splitlines(), 0
-    junk = ["=", "[[", "dim = 1e400", 'initial = "(((("', "\x00", 'x = "9^9^9"', "[solve]", "d = 3", "region = 3", '"', "dim = 3", "horizon = inf", "[parameters]", "certify = 3"]  # fmt: skip
+    junk = [
+        "=",
+        "[[",
+        "dim = 1e400",
+        'initial = "(((("',
+        "\x00",
+        'x = "9^9^9"',
+        "[solve]",
+        "d = 3",
+        "region = 3",
+        '"',
+        "dim = 3",
+        "horizon = inf",
+        "[parameters]",
+        "certify = 3",
+    ]
     for _ in range(300):
         text = list(lines)
         for _ in range(rng.randint(1, 3)):
@@ -268,7 +334,13 @@ def test_fuzzed_files_are_read_or_refused_in_words():
 @pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
 def test_the_files_shown_on_the_pages_are_problems():
     root = Path(__file__).parent.parent
-    shown = [block for page in (root / "README.md", *(root / "docs").glob("*.md")) for block in re.findall(r"^```toml\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)]  # fmt: skip
+    shown = [
+        block
+        for page in (root / "README.md", *(root / "docs").glob("*.md"))
+        for block in re.findall(
+            r"^```toml\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL
+        )
+    ]
     assert len(shown) >= 4
     for text in (*shown, (root / "examples" / "own_problem.toml").read_text()):
         assert from_toml(text).problem.dim > 1

@@ -47,7 +47,8 @@ def test_the_exact_solution_solves_the_equation(name, parameters):
             "rational",
         )
         return
-    # In coordinates where nothing is left but scatter and source; those of heat problems are the user's own.
+    # In coordinates where nothing is left but scatter and source; those of heat problems are the
+    # user's own.
     plain, frame, A = (
         problem.canonical,
         problem.transform,

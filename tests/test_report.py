@@ -17,8 +17,14 @@ from heatnets.plotting import html
 from heatnets.plotting.html import ColumnGroup, Picture, Section, Table
 
 TABLE = Table(
-    "Errors & seconds", (ColumnGroup("", ("d",)), ColumnGroup("the paper", ("L2", "min")), ColumnGroup("here", ("L2",))), [["100", "1e-7", "5", "<1e-9"], ["200", "1e-7", "5", "3e-9"], ["500", "–", "–", "2e-8"]]
-)  # fmt: skip
+    "Errors & seconds",
+    (
+        ColumnGroup("", ("d",)),
+        ColumnGroup("the paper", ("L2", "min")),
+        ColumnGroup("here", ("L2",)),
+    ),
+    [["100", "1e-7", "5", "<1e-9"], ["200", "1e-7", "5", "3e-9"], ["500", "–", "–", "2e-8"]],
+)
 
 
 def picture():
@@ -113,8 +119,17 @@ def test_tables_in_markdown_and_in_a_terminal():
 
 
 @pytest.mark.parametrize(
-    ("value", "words"), [(None, "–"), (0.0, "0"), (1.234e-7, "1.2e-07"), (0.05, "5.0e-02"), (0.5, "0.5"), (42.3, "42"), (12345.0, "1.2e+04")]
-)  # fmt: skip
+    ("value", "words"),
+    [
+        (None, "–"),
+        (0.0, "0"),
+        (1.234e-7, "1.2e-07"),
+        (0.05, "5.0e-02"),
+        (0.5, "0.5"),
+        (42.3, "42"),
+        (12345.0, "1.2e+04"),
+    ],
+)
 def test_numbers(value, words):
     assert html.number(value) == words
 

@@ -1,4 +1,7 @@
-"""Reproductions: plans that are whole, sections from whatever is there, runs that can be killed, and the pieces they measure with."""
+"""Reproductions: plans are complete, sections are made from whatever is there, runs can be killed.
+
+The functions they measure with are checked, too.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ from heatnets.reproduce.compare import CellResults
 SMALL = """
 from heatnets.reproduce import table_2
 table_2.SIZES["quick"] = {8000: (8, 16), 10000: (16, 24)}
-table_2.ROWS["quick"], table_2.DIMS["quick"], table_2.FURTHER["quick"], table_2.PLAIN["quick"] = (120, 20), (100,), (3,), {100: 2}
+table_2.ROWS["quick"], table_2.DIMS["quick"], table_2.FURTHER["quick"], \
+table_2.PLAIN["quick"] = (120, 20), (100,), (3,), {100: 2}
 """
 
 
@@ -125,8 +129,14 @@ def test_a_cell_that_fails_is_said_and_tried_again(small, tmp_path, monkeypatch)
     def fail(cell, progress):
         if cell.key == "default d=3":
             raise hn.NumericalError("not today")
-        return {"errors": {"l1": 1.0, "l2": 1.0, "linf": 1.0}, "features": [1, 1], "rows": [1, 1], "difference": 0.0,
-                "measured": {"wall": 1.0, "phases": {"assembly": 1.0, "solve": 1.0}}, "made": cells.made()}  # fmt: skip
+        return {
+            "errors": {"l1": 1.0, "l2": 1.0, "linf": 1.0},
+            "features": [1, 1],
+            "rows": [1, 1],
+            "difference": 0.0,
+            "measured": {"wall": 1.0, "phases": {"assembly": 1.0, "solve": 1.0}},
+            "made": cells.made(),
+        }
 
     monkeypatch.setattr(reproduce, "compute", fail)
     assert reproduce.run(["table-2"], "quick", tmp_path) == ["table-2: default d=3"]

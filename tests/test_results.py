@@ -1,4 +1,7 @@
-"""Results and checkpoints: what comes back is what went in, to the last bit; what is damaged, foreign or hostile is refused in words."""
+"""Results and checkpoints come back to the last bit.
+
+What is damaged, foreign or hostile is refused with a message.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +179,10 @@ def test_foreign_files_run_nothing_and_allocate_nothing(kept, tmp_path, monkeypa
 
 
 def test_ten_thousand_damaged_files(kept, tmp_path, monkeypatch):
-    """Bits flipped, bytes lost, pieces moved: refused in words, or harmless because nothing was changed. Nothing is executed."""
+    """Files with bits flipped, bytes lost or pieces moved are refused, or read as if undamaged.
+
+    Nothing in them is executed.
+    """
     ran = []
     monkeypatch.setattr(builtins, "exec", lambda *a: ran.append(a))
     monkeypatch.setattr(builtins, "eval", lambda *a: ran.append(a))
@@ -251,8 +257,17 @@ GROWTHS = {
     "newton": (lambda: hn.problems.get("hamilton-jacobi", dim=4), 5e-3, 1),
     "mild": (lambda: hn.problems.get("kinked-ridge", dim=3), 3e-3, 1),
     "mild, fixed-point steps": (
-        lambda: hn.Problem(dim=2, horizon=0.5, initial=lambda x: jnp.abs(x[0]), source=lambda t, x, u: 0.3 * jnp.sin(u), region=hn.Point([0.5, 0.0])), 3e-3, 1),
-}  # fmt: skip
+        lambda: hn.Problem(
+            dim=2,
+            horizon=0.5,
+            initial=lambda x: jnp.abs(x[0]),
+            source=lambda t, x, u: 0.3 * jnp.sin(u),
+            region=hn.Point([0.5, 0.0]),
+        ),
+        3e-3,
+        1,
+    ),
+}
 
 
 @pytest.mark.parametrize(

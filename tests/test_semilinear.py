@@ -1,4 +1,8 @@
-"""Sources that depend on u: their parts against mathematics, solves and certificates against exact solutions and a radial reduction, refusals in words."""
+"""Sources that depend on u.
+
+Their parts against mathematics, solves and certificates against exact solutions and a radial
+reduction, and what is refused.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +162,7 @@ def table(problem, features, rows=40, seed=0):
 )
 @pytest.mark.parametrize("degree", [0, 2])
 def test_rows_are_the_tangent_of_the_equation(source, degree):
-    """A w - b at the linearisation point is the residual, and A is its derivative in the weights."""
+    """A w - b at the linearisation point is the residual, and A its derivative in the weights."""
     problem = hn.Problem(dim=3, horizon=0.6, initial=bell, source=source).canonical
     rows = table(problem, (3, 2))
     w = np.random.default_rng(1).standard_normal(5 * (degree + 1)) / 3
@@ -199,7 +203,11 @@ def test_rows_are_the_tangent_of_the_equation(source, degree):
 
 
 def test_the_change_of_a_slope_is_bounded_in_all_directions():
-    """f = -|p|²: its derivative changes by 2 size²/(2t) |z|, in every direction; f = u³ at u: by 6 u size² and what is beyond."""
+    """The bound on how much the derivative of f changes, against two closed forms.
+
+    For f = -|p|² it changes by 2 size²/(2t) |z|, in every direction; for f = u³ by 6 u size² and
+    terms of higher order.
+    """
     problem = hn.Problem(
         dim=4,
         horizon=1.0,
@@ -307,7 +315,10 @@ OPERATORS = {
     ],
 )
 def test_every_operator_takes_a_source_that_depends_on_u(name):
-    """With sin(u) - sin(exact) for a source, the exact solution stays as it is; where it is none without, the source makes up for it."""
+    """Every operator can be solved with the source sin(u) - sin(exact), which keeps its solution.
+
+    Where `exact` does not solve the equation without a source, the missing terms are added to it.
+    """
     exact, given = OPERATORS[name]
 
     def missing(t, x):

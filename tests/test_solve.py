@@ -1,4 +1,7 @@
-"""Whole solves: accuracy that simpler ways miss, symmetries, both families, both kinds of rows, every option refused in words."""
+"""Whole solves: accuracy that simpler ways miss, symmetries, both families, both kinds of rows.
+
+Every wrong option is refused with a message.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ ONE_DIM = {
 
 
 def errors_of_simpler_ways(problem, samples, points=100):
-    """Relative L2 errors of u0 alone, and of plain Monte Carlo with as many samples per point as there are features."""
+    """Relative L2 errors of u0 alone and of plain Monte Carlo with `samples` samples per point.
+
+    Callers ask for as many samples as there are features.
+    """
     t, x = hn.random_points(problem, points)
     exact = hn.exact_values(problem, t, x)
     with jax.enable_x64(True):
@@ -76,7 +82,7 @@ def test_kernel_family_on_the_one_dimensional_example():
 
 
 def source_only():
-    """u = t sin x: u0 = 0 and the 1-D example's source, so that source features must do the work."""
+    """u = t sin x: u0 = 0 and the source of the 1-D example; source features must do the work."""
     return hn.Problem(
         dim=1,
         horizon=1.0,
@@ -193,7 +199,11 @@ def test_translation():
 
 
 def test_scaling_of_time_and_space():
-    """v(t, x) = u(a² t, a x) solves the same equation with F scaled by a²; diffusion scaled by b runs time b times faster."""
+    """Solves scale with time and space as the equation does.
+
+    v(t, x) = u(a² t, a x) solves the same equation with F scaled by a²; diffusion scaled by b runs
+    time b times faster.
+    """
     a, b = 1.7, 2.5
     base = hn.Problem(
         dim=2, horizon=0.5, initial=gaussian_bump, source=push, region=hn.Box(-1.0, 1.0)
@@ -223,7 +233,10 @@ def test_scaling_of_time_and_space():
 
 
 def test_linearity():
-    """Multiplying u0 and F by a constant multiplies the answer; the features scale with them and the weights do not."""
+    """Multiplying u0 and F by a constant multiplies the answer.
+
+    The features scale with them and the weights do not.
+    """
     base = hn.Problem(dim=3, horizon=0.5, initial=gaussian_bump, source=push)
     triple = hn.Problem(
         dim=3,
@@ -242,7 +255,7 @@ def test_linearity():
 
 
 def test_permutation_of_coordinates():
-    """Data that treat coordinates alike give answers that nearly do: as far apart as the error, no farther."""
+    """If the data treat all coordinates alike, permuting x changes u by no more than its error."""
     problem = hn.problems.get("oscillating", dim=6)
     u = hn.solve(problem, features=(120, 200), rows=(1200, 200), train_region=TRAIN_REGION)
     t, x = hn.random_points(problem, 100)
@@ -488,7 +501,11 @@ def test_a_design_is_checked():
 
 @pytest.mark.filterwarnings("ignore:.*kinks or jumps")
 def test_rows_that_are_not_finite_name_the_point():
-    """|x| is finite where it was probed, but not twice differentiable at the origin, where a row of the grid lies."""
+    """Rows that are not finite are reported with their point.
+
+    |x| is finite where it was probed, but not twice differentiable at the origin, where a row of
+    the grid lies.
+    """
     problem = hn.Problem(
         dim=1, horizon=1.0, initial=lambda x: jnp.cos(x[0]), source=lambda t, x: jnp.sqrt(x @ x)
     )
@@ -522,10 +539,30 @@ def test_rows_that_are_not_finite_name_the_point():
 def test_stats_are_complete_and_fixed():
     u = hn.solve(hn.problems.get("oscillating", dim=2), **SAME)
     promised = {
-        "family", "features", "rows", "design", "antithetic", "time_degree", "collocation", "enforce", "solver", "rcond", "rank", "condition",
-        "residual_train", "residual_held_out", "laplacian", "seconds", "peak_bytes", "device", "seed", "estimated_error", "tolerance_met",
-        "history", "warnings",
-    }  # fmt: skip
+        "family",
+        "features",
+        "rows",
+        "design",
+        "antithetic",
+        "time_degree",
+        "collocation",
+        "enforce",
+        "solver",
+        "rcond",
+        "rank",
+        "condition",
+        "residual_train",
+        "residual_held_out",
+        "laplacian",
+        "seconds",
+        "peak_bytes",
+        "device",
+        "seed",
+        "estimated_error",
+        "tolerance_met",
+        "history",
+        "warnings",
+    }
     assert promised <= set(u.stats)
     assert {"compile", "pilot", "assembly", "solve"} <= set(u.stats["seconds"])
     with pytest.raises(TypeError):
@@ -572,7 +609,10 @@ def test_shapes_of_a_solution():
 
 @pytest.mark.slow
 def test_a_hundred_dimensions_in_the_papers_set_up():
-    """M = 500 + 1000: the paper reports errors of order 1e-8 to 1e-7 for d <= 100 with 10,000 + 2,000 rows; here a third of them."""
+    """M = 500 + 1000 features with a third of the paper's rows.
+
+    The paper reports errors of order 1e-8 to 1e-7 for d <= 100 with 10,000 + 2,000 rows.
+    """
     problem = hn.problems.get("oscillating", dim=100)
     u = hn.solve(problem, **WIDE, **hn.paper(500, 1000, 3000, 600))
     assert hn.measure(u, 1000).l2 < 3e-6  # ten times the worst of two seeds

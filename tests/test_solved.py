@@ -1,4 +1,4 @@
-"""The page of one solve: what it says, and what a browser makes of it at two widths, light and dark."""
+"""The page of one solve: what it says, and how a browser shows it at two widths, light and dark."""
 
 from __future__ import annotations
 
@@ -174,19 +174,29 @@ needs_chromium = pytest.mark.skipif(
     shutil.which("chromium") is None, reason="needs Debian's chromium"
 )
 
-MEASURE = """<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><body style="margin:0">
-<iframe style="border:0;width:{width}px;height:6000px" srcdoc="{page}"></iframe><pre id="measured"></pre><script>
+MEASURE = """<!doctype html><meta charset="utf-8"><meta name="color-scheme"
+  content="light dark"><body style="margin:0">
+<iframe style="border:0;width:{width}px;height:6000px"
+  srcdoc="{page}"></iframe><pre id="measured"></pre><script>
 addEventListener("load", () => {{
-  const frame = document.querySelector("iframe"), page = frame.contentDocument, view = frame.contentWindow, all = [...page.querySelectorAll("*")];
+  const frame = document.querySelector("iframe"), page = frame.contentDocument,
+    view = frame.contentWindow, all = [...page.querySelectorAll("*")];
   const inner = e => e.closest(".wide") || e.closest("figure.broad") || e.closest("svg");
   const style = view.getComputedStyle(page.body);
   document.querySelector("#measured").textContent = JSON.stringify({{
-    width: view.innerWidth, page: page.documentElement.scrollWidth, dark: view.matchMedia("(prefers-color-scheme: dark)").matches,
-    over: all.filter(e => !inner(e) && e.getBoundingClientRect().right > view.innerWidth + 0.5).map(e => e.outerHTML.slice(0, 80)),
+    width: view.innerWidth, page: page.documentElement.scrollWidth,
+    dark: view.matchMedia("(prefers-color-scheme: dark)").matches,
+    over: all.filter(e =>
+      !inner(e) && e.getBoundingClientRect().right > view.innerWidth + 0.5).map(e =>
+      e.outerHTML.slice(0, 80)),
     boxes: [...page.querySelectorAll(".wide")].map(e => [e.clientWidth, e.scrollWidth]),
-    words: [...page.querySelectorAll("table.words")].map(e => [e.parentElement.clientWidth, e.parentElement.scrollWidth]),
-    pictures: [...page.querySelectorAll("figure > svg")].map(e => e.getBoundingClientRect().width / e.viewBox.baseVal.width),
-    small: all.filter(e => e.children.length == 0 && e.textContent.trim() && !e.closest("svg") && parseFloat(view.getComputedStyle(e).fontSize) < 12).length,
+    words: [...page.querySelectorAll("table.words")].map(e =>
+      [e.parentElement.clientWidth, e.parentElement.scrollWidth]),
+    pictures: [...page.querySelectorAll("figure > svg")].map(e =>
+      e.getBoundingClientRect().width / e.viewBox.baseVal.width),
+    small: all.filter(e =>
+      e.children.length == 0 && e.textContent.trim() && !e.closest("svg") &&
+      parseFloat(view.getComputedStyle(e).fontSize) < 12).length,
     ink: style.color, paper: style.backgroundColor }});
 }});
 </script>"""
@@ -195,9 +205,19 @@ addEventListener("load", () => {{
 def chromium(tmp_path, path, width, dark, *options):
     """Run a browser that no window is needed for; what it printed, and no word on its console."""
     command = [
-        "chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={tmp_path}/profile", f"--window-size={width},1600",
-        "--enable-logging=stderr", "--v=0", f"--blink-settings=preferredColorScheme={0 if dark else 1}", *options, path.as_uri(),
-    ]  # fmt: skip
+        "chromium",
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        f"--user-data-dir={tmp_path}/profile",
+        f"--window-size={width},1600",
+        "--enable-logging=stderr",
+        "--v=0",
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+        *options,
+        path.as_uri(),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert "CONSOLE" not in done.stderr
     return done.stdout
@@ -207,7 +227,10 @@ def chromium(tmp_path, path, width, dark, *options):
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
 def test_a_browser_shows_everything_within_its_width(page, fixed_page, width, dark, tmp_path):
-    """Windows have a least width of 500, so that the page is measured in a frame; the page itself is as it is."""
+    """Nothing on the page is wider than the page, and no text is too small to read.
+
+    The page is shown in a frame, because windows cannot be narrower than 500; it is not changed.
+    """
     for shown in (page, fixed_page):
         path = tmp_path / "measure.html"
         path.write_text(MEASURE.format(width=width, page=escape(shown)))

@@ -1,4 +1,7 @@
-"""Random problems: their truth against other quadrature, the equation and Monte Carlo; and the table."""
+"""Random problems: their exact values against other quadrature, the equation and Monte Carlo.
+
+The table of their results is checked, too.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +150,11 @@ def test_narrow_bumps_and_products_of_fronts():
 
 
 def test_full_dimensional_closed_forms():
-    """Under u_t = D Δu: exp(-|x|²/(s d)), mean cos, |x|²/d, and 1/(1 + |x|²/d) against Monte Carlo."""
+    """Solutions of u_t = D Δu for data in all coordinates, against other closed forms and sampling.
+
+    exp(-|x|²/(s d)), mean cos and |x|²/d are held against closed forms, 1/(1 + |x|²/d) and the
+    mean of x⁴ against Monte Carlo.
+    """
     d, D, t = 7, 0.3, np.array([0.4])
     law, y, zero = st.Law(d, D), RNG.uniform(-1, 1, (1, d)), np.zeros(1)
     wide = 1.5 * d + 4 * D * t[0]
@@ -203,7 +210,7 @@ def test_the_grammar_has_everything_and_is_fixed_by_its_numbers():
 
 
 def in_numpy(f: FunctionType) -> FunctionType:
-    """A function of the user's with NumPy's functions in the place of JAX's: the same text, nothing compiled."""
+    """A user's function with NumPy's functions in the place of JAX's: nothing is compiled."""
     return FunctionType(
         f.__code__,
         {**f.__globals__, **st.NAMES, "mean": np.mean, "jnp": np},
@@ -227,7 +234,10 @@ def test_at_the_start_the_truth_is_what_the_user_wrote():
 
 
 def residual(who: sp.Stranger, t: float, x: np.ndarray) -> tuple[float, float]:
-    """What is left of the equation in plain coordinates, by differences of fourth order; and the size of its terms."""
+    """The equation's residual in plain coordinates, and the size of its terms.
+
+    Derivatives are differences of fourth order.
+    """
     law, unit, d = who.operator.law, who.operator.unit, len(x)
     y, h, s = who.plain(x), 4e-3, 1e-3 * who.truth.horizon
     shift = np.array([-2, -1, 1, 2])

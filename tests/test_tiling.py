@@ -30,10 +30,16 @@ def test_tile_sizes_and_row_order_change_nothing():
     t, x = hn.random_points(problem, 101)
     whole = np.asarray(residual_rows(data, blocks, (t, x), execution.make_context()))
     one = eqx.filter_jit(lambda feature, *args: feature.residual(*args))
-    one_by_one = np.array([
-        [one(f, data, t[k], x[k]) for b in blocks for f in (jax.tree.map(lambda a, j=j: a[j], b) for j in range(len(b.start)))]
-        for k in (0, 50, 100)
-    ])  # fmt: skip
+    one_by_one = np.array(
+        [
+            [
+                one(f, data, t[k], x[k])
+                for b in blocks
+                for f in (jax.tree.map(lambda a, j=j: a[j], b) for j in range(len(b.start)))
+            ]
+            for k in (0, 50, 100)
+        ]
+    )
     np.testing.assert_allclose(whole[[0, 50, 100]], one_by_one, rtol=1e-12, atol=1e-14)
     for tile_bytes in (2**11, 2**13, 2**15):
         small = execution.ExecutionContext(jax.devices()[0], 8 * tile_bytes, lambda *_: None)
@@ -55,7 +61,10 @@ def test_tile_sizes_and_row_order_change_nothing():
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("rows", [8, 100, 129])
 def test_many_blocks_in_few_calls(rows, monkeypatch):
-    """Alike blocks and strips are joined as far as they go, blocks of another kind and rows left over are not: every entry is computed, and the same."""
+    """Blocks and strips of the same kind are joined into few calls, and every entry stays the same.
+
+    Blocks of another kind and rows left over are not joined.
+    """
     monkeypatch.setattr(tiling, "_MANY", 0)
     problem, data, (first, second) = system(features=(70, 41))
     pieces = [jax.tree.map(lambda a, i=i: a[i : i + 2], first) for i in range(0, 70, 2)]
@@ -88,7 +97,10 @@ def test_solutions_do_not_depend_on_the_budget():
 def test_what_does_not_fit_is_refused_before_the_work():
     calls = []
     problem = hn.problems.get("oscillating", dim=3)
-    words = r"`memory` allows 4.00 MiB; 100256 rows of 2000 columns .* needs \d\.\d+ GiB. features=\((\d+), (\d+)\), rows=\((\d+), (\d+)\) would fit"
+    words = (
+        r"`memory` allows 4.00 MiB; 100256 rows of 2000 columns .* needs \d\.\d+ GiB. "
+        r"features=\((\d+), (\d+)\), rows=\((\d+), (\d+)\) would fit"
+    )
     with pytest.raises(hn.ResourceError, match=words) as caught:
         hn.solve(
             problem,

@@ -1,4 +1,8 @@
-"""Coefficients that vary: the operator against brute force, paths against their laws, solves and certificates against exact solutions, refusals."""
+"""Coefficients that vary.
+
+The operator against brute force, paths against their laws, solves and certificates against exact
+solutions, and what is refused.
+"""
 
 from __future__ import annotations
 
@@ -74,9 +78,14 @@ def source(t, x):
 
 def posed(diffusion, form, **more):
     return hn.Problem(
-        dim=DIM, horizon=0.6, diffusion=DIFFUSIONS[diffusion], drift=drift, reaction=reaction, form=form,
+        dim=DIM,
+        horizon=0.6,
+        diffusion=DIFFUSIONS[diffusion],
+        drift=drift,
+        reaction=reaction,
+        form=form,
         **({"initial": bell, "source": source} | more),
-    )  # fmt: skip
+    )
 
 
 def matrix_of(diffusion, t, x):
@@ -136,8 +145,14 @@ def test_residuals_of_features_are_those_of_the_equation_as_it_is_written(
 def test_steps_with_constant_functions_have_the_exact_law():
     A, b, c = 0.7, np.array([0.5, -1.0]), -0.3
     problem = hn.Problem(
-        dim=2, horizon=1.0, initial=bell, diffusion=lambda t, x: A * jnp.ones(()), drift=lambda t, x: jnp.asarray(b), reaction=lambda t, x: c * jnp.ones(()), form="trace",
-    )  # fmt: skip
+        dim=2,
+        horizon=1.0,
+        initial=bell,
+        diffusion=lambda t, x: A * jnp.ones(()),
+        drift=lambda t, x: jnp.asarray(b),
+        reaction=lambda t, x: c * jnp.ones(()),
+        form="trace",
+    )
     assert isinstance(problem.canonical.paths, EulerPaths)
     rng = np.random.default_rng(0)
     noise = problem.canonical.paths.draw(rng, (20_000,), 2)
@@ -218,8 +233,15 @@ SOLVED = {"hyperbolic-waves": 1e-3, "rotating": 1e-2, "porous": 3e-2}
 @pytest.fixture(scope="module", params=SOLVED)
 def solved(request):
     problem = hn.problems.get(request.param, dim=4)
-    return request.param, hn.solve(problem, features=(64, 64 if problem.source is not None else 0), rows=(1024, 0), antithetic=True,
-        directions="orthogonal", time_degree=1, collocation="paths")  # fmt: skip
+    return request.param, hn.solve(
+        problem,
+        features=(64, 64 if problem.source is not None else 0),
+        rows=(1024, 0),
+        antithetic=True,
+        directions="orthogonal",
+        time_degree=1,
+        collocation="paths",
+    )
 
 
 def test_solves_and_certificates_against_exact_solutions(solved):
@@ -300,8 +322,14 @@ def test_a_terminal_problem_keeps_the_users_times():
         )
 
     problem = hn.Problem(
-        dim=3, horizon=T, terminal=bell, diffusion=lambda t, x: 1 + t, reaction=lambda t, x: jnp.cos(t), form="trace", exact=exact,
-    )  # fmt: skip
+        dim=3,
+        horizon=T,
+        terminal=bell,
+        diffusion=lambda t, x: 1 + t,
+        reaction=lambda t, x: jnp.cos(t),
+        form="trace",
+        exact=exact,
+    )
     u = hn.solve(
         problem,
         features=(64, 0),
@@ -351,7 +379,10 @@ def test_finite_differences_are_right():
 
 
 def test_steps_that_do_not_resolve_a_coefficient_are_told():
-    """|x| with A = ½ + 0.4 sin 8x: halving the steps hardly changes a value that is off by a tenth."""
+    """A value is certified only if right, even where the steps are too long for a coefficient.
+
+    For |x| with A = ½ + 0.4 sin 8x, halving the steps hardly changes a value off by a tenth.
+    """
     problem = hn.Problem(
         dim=1,
         horizon=1.0,
@@ -370,15 +401,25 @@ def test_steps_that_do_not_resolve_a_coefficient_are_told():
 
 
 def test_a_reaction_that_varies_goes_with_an_exact_process():
-    """Geometric Brownian motion killed at a rate of time: v_t + ½σ²x²v'' + r x v' - k(t) v = 0, v(T) = x has v = x e^{r(T-t) - ∫k}."""
+    """A reaction that depends on time together with a process simulated exactly.
+
+    Geometric Brownian motion killed at the rate k(t): v_t + ½σ²x²v'' + r x v' - k(t) v = 0 with
+    v(T) = x has the solution v = x e^{r(T-t) - ∫k}.
+    """
     r, T = 0.05, 1.0
 
     def exact(t, x):
         return x[0] * jnp.exp(r * (T - t) - (T - t) - (T**2 - t**2) / 2)
 
     problem = hn.Problem(
-        dim=1, horizon=T, terminal=lambda x: x[0], process=hn.GeometricBrownian(0.3, r), reaction=lambda t, x: -(1 + t), region=hn.Box(0.5, 1.5), exact=exact,
-    )  # fmt: skip
+        dim=1,
+        horizon=T,
+        terminal=lambda x: x[0],
+        process=hn.GeometricBrownian(0.3, r),
+        reaction=lambda t, x: -(1 + t),
+        region=hn.Box(0.5, 1.5),
+        exact=exact,
+    )
     u = hn.solve(
         problem,
         features=(32, 0),
@@ -394,7 +435,12 @@ def test_a_reaction_that_varies_goes_with_an_exact_process():
 
 @pytest.mark.parametrize("solved", ["hyperbolic-waves"], indirect=True)  # whose bias is the largest
 def test_steps_half_as_many_tell_the_bias_and_take_it_away(solved):
-    """In both forms, for the whole of u: fine paths alone are off by many standard errors, the combination by less, and the difference covers it."""
+    """Paths with half as many steps give a bound on the bias of steps, and halve it at least.
+
+    Checked in both forms with a network that is zero, so that the whole of u is estimated. Fine
+    paths alone are off by many standard errors, the combination of fine and coarse paths by less,
+    and `step_bias_bound` of their difference covers what is left.
+    """
     _, u = solved
     t, x = np.full(4, 0.5), hn.random_points(u.problem, 4, seed=9)[1]
     lacks = hn.exact_values(u.problem, t, x)
@@ -466,7 +512,10 @@ def test_the_steps_of_a_feature_have_noise_of_their_own(design):
 
 
 def test_jumps_of_coefficients_are_told():
-    """In divergence form a jump of A is another equation; elsewhere the bias of steps is not known."""
+    """Coefficients that jump are refused in divergence form, and warned of elsewhere.
+
+    In divergence form a jump of A is another equation; elsewhere the bias of steps is not known.
+    """
     step = lambda t, x: jnp.where(x[0] > 0.1, 4.0, 1.0)  # noqa: E731
     with pytest.raises(hn.InputError, match="in divergence form the jump itself"):
         hn.Problem(dim=1, horizon=0.5, initial=bell, diffusion=step, form="divergence")
