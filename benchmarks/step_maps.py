@@ -32,7 +32,7 @@ def walk_of(problem: hn.Problem, name: str) -> EulerPaths:
     assert given is not None
     if name != "frozen":
         return EulerPaths(given, int(name.split()[0]))
-    here = given.at(jnp.asarray(problem.horizon / 2), jnp.zeros(problem.dim))
+    here = given.evaluate(jnp.asarray(problem.horizon / 2), jnp.zeros(problem.dim))
     still: Any = (problem.canonical.diffusion, np.asarray(here.drift), float(here.reaction))
     return EulerPaths(CoefficientField(*still, None, given.transform, False, False), 1)
 

@@ -132,7 +132,7 @@ def test_entries_are_those_of_brute_force(source):
     assert chained == problem.nonlinear.is_x_independent(3)
     blocks = ImportanceFamily().draw(problem, (2, 2), designs.DESIGNS["gaussian"], 0, True)
     assert all(isinstance(b, Pair) for b in blocks)
-    assert isinstance(blocks[0].one, ReactedInitial) == (not problem.nonlinear.slopes)
+    assert isinstance(blocks[0].one, ReactedInitial) == (not problem.nonlinear.uses_gradient)
     t, x = jnp.asarray(0.37), jnp.array([0.2, -0.5, 0.4])
     for block in blocks:
         one = jax.tree.map(lambda a: a[1], block)
@@ -189,7 +189,11 @@ def test_rows_are_the_tangent_of_the_equation(source, degree):
     for i in (0, 7):
         t, x = jnp.asarray(rows.points[0][i]), jnp.asarray(rows.points[1][i])
         slope = jax.grad(u, 1)(t, x)
-        force = source(t, x, u(t, x), slope) if problem.nonlinear.slopes else source(t, x, u(t, x))
+        force = (
+            source(t, x, u(t, x), slope)
+            if problem.nonlinear.uses_gradient
+            else source(t, x, u(t, x))
+        )
         assert here[i] == pytest.approx(float(brute(u, t, x) - force), rel=1e-8)
     for j in (0, len(w) - 1):
         step = 1e-5 * np.eye(len(w))[j]
@@ -232,7 +236,7 @@ def test_the_change_of_a_slope_is_bounded_in_all_directions():
     data, _ = equation(alone, 0)
     blocks = ImportanceFamily().draw(alone, (4, 4), designs.DESIGNS["gaussian"], 0, True)
     fit = Fit(data, [(b, jnp.full((4, 1), 0.25)) for b in blocks])
-    u = float(fit.both(s, y, False)[0])
+    u = float(fit.value_and_gradient(s, y, False)[0])
     assert float(
         derivative_variation(
             (alone.nonlinear, fit, on_device(alone.diffusion), None), s, y, size, t

@@ -138,7 +138,10 @@ def test_residuals_of_features_are_those_of_the_equation_as_it_is_written(
 
     for feature in features if problem.source is not None else features[:1]:
         np.testing.assert_allclose(
-            eqx.filter_jit(feature.both)(data, s, x), wanted(feature), rtol=1e-9, atol=1e-11
+            eqx.filter_jit(feature.value_and_residual)(data, s, x),
+            wanted(feature),
+            rtol=1e-9,
+            atol=1e-11,
         )
 
 

@@ -447,7 +447,7 @@ class Solution:
             if self._canonical.nonlinear is not None:
                 linearized = remainder(
                     self._linear,
-                    self._canonical.nonlinear.slopes,
+                    self._canonical.nonlinear.uses_gradient,
                     self.network(),
                     self._source_changes,
                     points.s,

@@ -33,7 +33,7 @@ class Fit(eqx.Module):
     equation: Equation
     blocks: list[tuple[Feature, Array]]
 
-    def both(self, s: Array, y: Array, slopes: bool) -> tuple[Array, Array]:
+    def value_and_gradient(self, s: Array, y: Array, slopes: bool) -> tuple[Array, Array]:
         """The value, (), and the gradient, (dim,); zeros in place of it without `slopes`."""
 
         def partial_sum(block: Feature, weights: Array) -> tuple[Array, Array]:
@@ -66,16 +66,16 @@ class LinearizedCoefficients(CoefficientField):
     nonlinear: SemilinearSource | None = None
     fit: Fit | None = None
 
-    def at(self, s: Any, y: Any) -> LocalOperator:
+    def evaluate(self, s: Any, y: Any) -> LocalOperator:
         """The linearized operator at one canonical point, s () and y (dim,)."""
         assert self.nonlinear is not None
         assert self.fit is not None
         if self.base is None:
             local = LocalOperator(self.diffusion, jnp.zeros_like(y), jnp.zeros(()))
         else:
-            local = self.base.at(s, y)
-        u, du = self.fit.both(jnp.asarray(s), y, self.nonlinear.slopes)
-        source = self.nonlinear.tangent(jnp.asarray(s), y, u, du)
+            local = self.base.evaluate(s, y)
+        u, du = self.fit.value_and_gradient(jnp.asarray(s), y, self.nonlinear.uses_gradient)
+        source = self.nonlinear.linearize(jnp.asarray(s), y, u, du)
         drift, reaction = local.drift + source.d_grad, local.reaction + source.d_u
         return LocalOperator(local.diffusion, drift, reaction)
 
@@ -84,7 +84,7 @@ class LinearizedCoefficients(CoefficientField):
         return True
 
     @property
-    def long(self) -> bool:
+    def is_expensive(self) -> bool:
         return True
 
     @property
@@ -98,7 +98,7 @@ def linearize(problem: CanonicalProblem, fit: Fit) -> CanonicalProblem:
     base = problem.coefficients
     coefficients = LinearizedCoefficients(
         problem.diffusion,
-        0.0,  # drift: computed by `LinearizedCoefficients.at`
+        0.0,  # drift: computed by `LinearizedCoefficients.evaluate`
         0.0,  # reaction: likewise
         None,  # steps: those of Euler
         TransformChain() if base is None else base.transform,
@@ -121,6 +121,6 @@ def evaluate_source(
 
     The latter is f - f_u ũ - f_p·∇ũ.
     """
-    u, du = fit.both(s, y, nonlinear.slopes)
-    source: SourceLinearization = nonlinear.tangent(s, y, u, du)
-    return source.force, source.force - source.d_u * u - jnp.sum(source.d_grad * du)
+    u, du = fit.value_and_gradient(s, y, nonlinear.uses_gradient)
+    source: SourceLinearization = nonlinear.linearize(s, y, u, du)
+    return source.value, source.value - source.d_u * u - jnp.sum(source.d_grad * du)

@@ -181,13 +181,13 @@ def derivative_variation(
         t: the time of the certified point, ().
     """
     nonlinear, fit, diffusion, varying = data
-    u, du = fit.both(s, y, nonlinear.slopes)
-    if varying is not None and nonlinear.slopes:
-        diffusion = varying.at(s, y).diffusion
+    u, du = fit.value_and_gradient(s, y, nonlinear.uses_gradient)
+    if varying is not None and nonlinear.uses_gradient:
+        diffusion = varying.evaluate(s, y).diffusion
 
     def f(z: tuple[Array, Array]) -> Array:
         value = u + size * z[0]
-        if not nonlinear.slopes:
+        if not nonlinear.uses_gradient:
             return nonlinear(s, y, value, du)
         slope = du + size / jnp.sqrt(2 * t) * diffusion.solve(diffusion.apply_sqrt(z[1]))
         return nonlinear(s, y, value, slope)
@@ -202,7 +202,7 @@ def derivative_variation(
     def length(z: tuple[Array, Array]) -> Array:
         return jnp.sqrt(z[0] ** 2 + jnp.sum(z[1] ** 2))
 
-    if not nonlinear.slopes:
+    if not nonlinear.uses_gradient:
         changes = [change((jnp.asarray(k), origin[1]))[0] / abs(k) for k in (-2.0, -1.0, 1.0, 2.0)]
         return jnp.max(jnp.abs(jnp.stack(changes)))
     signs = jax.random.rademacher(jax.random.key(0), y.shape, y.dtype)

@@ -189,7 +189,7 @@ class VaryingEquation(Equation):
         self, f: Differentiable, parameters: tuple[Array, ...], t: Scalar, x: Vector
     ) -> tuple[Scalar, Scalar]:
         """Value and residual (∂_t - tr(A D²) - b·∇ - c) f of f(*parameters, t, x)."""
-        local = self.coefficients.at(t, x)
+        local = self.coefficients.evaluate(t, x)
         zeros = tuple(jnp.zeros_like(p) for p in parameters)
         # The derivative along (1, -b) is ∂_t f - b·∇f.
         value, change = f.along((*parameters, t, x), (*zeros, jnp.ones_like(t), -local.drift))
@@ -253,7 +253,7 @@ def equation(problem: CanonicalProblem, seed: int) -> tuple[Equation, dict[str, 
             rng.standard_normal((3, *result.paths.noise_shape(problem.dim))),
             rng.random(3),
         )
-        diffusion = result.coefficients.at(jnp.asarray(t[0]), jnp.asarray(x[0])).diffusion
+        diffusion = result.coefficients.evaluate(jnp.asarray(t[0]), jnp.asarray(x[0])).diffusion
         arguments = {
             "moved_initial": (noise, t, x),
             "moved_source": (noise, fraction, t, x),

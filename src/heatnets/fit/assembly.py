@@ -45,7 +45,7 @@ def _drag_entry(equation: Equation, feature: Feature, t: Array, x: Array, along:
 def _tangent(
     nonlinear: SemilinearSource, t: Array, x: Array, u: Array, du: Array
 ) -> SourceLinearization:
-    return nonlinear.tangent(t, x, u, du)
+    return nonlinear.linearize(t, x, u, du)
 
 
 def _forcing(equation: Equation, t: Array, x: Array) -> Array:

@@ -98,7 +98,7 @@ class EntryCache:
         count = len(weights) // (degree + 1)
         u = value_columns(self.values[:, :count], t, degree, horizon) @ weights
         du = np.zeros_like(x)
-        if nonlinear.slopes:
+        if nonlinear.uses_gradient:
             scaled = (
                 weights.reshape(degree + 1, count) / horizon ** np.arange(degree + 1)[:, None]
             ).T
@@ -115,11 +115,11 @@ class EntryCache:
         self.fit, self.slope = u, du
         source = tangent(nonlinear, self.points, u, du, self.ctx)
         if picard:
-            self.reaction, self.forcing, self.drag = 0.0, source.force, None
+            self.reaction, self.forcing, self.drag = 0.0, source.value, None
             return u
         self.reaction = source.d_u
-        self.forcing = source.force - source.d_u * u - np.sum(source.d_grad * du, axis=1)
-        if nonlinear.slopes:
+        self.forcing = source.value - source.d_u * u - np.sum(source.d_grad * du, axis=1)
+        if nonlinear.uses_gradient:
             drag = drag_rows(
                 self.data, self.blocks, self.points, source.d_grad, self.ctx, "tangent", self.strip
             )

@@ -84,7 +84,7 @@ class CanonicalProblem:
         """
         assert self.nonlinear is not None
         frozen, flow = source or self.nonlinear, None
-        if self.flow_resolved and not self.nonlinear.slopes:
+        if self.flow_resolved and not self.nonlinear.uses_gradient:
             flow = ReactionFlow(frozen, self.initial, self.nonlinear.flow_steps(self.dim))
         guess = Function(FrozenSource(frozen, self.initial, flow))
         return replace(self, reaction_flow=None if flow is None else Function(flow), source=guess)
@@ -96,7 +96,7 @@ class CanonicalProblem:
         there is no guess.
         """
         assert self.nonlinear is not None
-        if self.nonlinear.slopes:
+        if self.nonlinear.uses_gradient:
             return replace(self, source=None, reaction_flow=None, smoothed_guess=True)
         smooth = Function(ChebyshevSource(self.nonlinear.function, *map(np.asarray, self.u_range)))
         guess = self.with_source_guess(SemilinearSource(smooth, self.nonlinear.transform, False))

@@ -64,7 +64,7 @@ class CoefficientField(eqx.Module):
     # Names of discontinuous coefficients: the order of the time steps is then not known.
     jumps: tuple[str, ...] = eqx.field(static=True, default=())
 
-    def at(self, s: Any, y: Any) -> LocalOperator:
+    def evaluate(self, s: Any, y: Any) -> LocalOperator:
         """The operator at the canonical time s and point y (dim,)."""
         t, x = self.transform.from_canonical(jnp.asarray(s), y)
         diffusion = self.diffusion_at(t, x)
@@ -80,7 +80,7 @@ class CoefficientField(eqx.Module):
         return callable(self.reaction)
 
     @property
-    def long(self) -> bool:
+    def is_expensive(self) -> bool:
         """Whether a step is so large a program that a loop over steps must not be unrolled."""
         return False
 
@@ -111,7 +111,7 @@ class CoefficientField(eqx.Module):
         slopes = jax.jacfwd(A)(x)
         return jnp.diagonal(slopes) if ndim == 1 else jnp.einsum("iji->j", slopes)
 
-    def move(self, t: Any, until: Any, y: Any, noise: Any) -> tuple[Any, Any, Any]:
+    def advance(self, t: Any, until: Any, y: Any, noise: Any) -> tuple[Any, Any, Any]:
         """One time step of a path at y, from the user's time t to the user's time `until`.
 
         Coefficients are evaluated at y and at the midpoint in time: a second-order error if they
@@ -124,7 +124,7 @@ class CoefficientField(eqx.Module):
         middle = 0.5 * (t + until)
         # Rounding could make h negative if no time passes.
         h = jnp.maximum(self.transform.time(t) - self.transform.time(until), 0.0)
-        operator = self.at(self.transform.time(middle), y)
+        operator = self.evaluate(self.transform.time(middle), y)
         # c in the user's time, times the length of the step in that time.
         log_weight = operator.reaction * self.transform.rate(middle) * jnp.abs(t - until)
         if self.step is None:
@@ -252,7 +252,7 @@ def _evaluate(field: CoefficientField, s: Array, y: Array) -> tuple[Array, Array
     def evaluate_one(point: tuple[Array, Array]) -> tuple[Array, Array, Array]:
         s, y = point
         t, x = field.transform.from_canonical(s, y)
-        operator = field.at(s, y)
+        operator = field.evaluate(s, y)
         A = field.diffusion(t, x) if callable(field.diffusion) else jnp.ones(())
         eigenvalues, skew = A, jnp.zeros(())
         if field.factor:
@@ -347,10 +347,10 @@ def _moments(
         covariance, from the Jacobian of the step in the noise at zero, and 2A, each (dim, dim).
     """
     h = jnp.abs(t - until)
-    positions, _, odd = jax.lax.map(lambda n: field.move(t, until, y, n), noise, batch_size=256)
+    positions, _, odd = jax.lax.map(lambda n: field.advance(t, until, y, n), noise, batch_size=256)
     even = (positions - y - odd) / h
-    J = jax.jacfwd(lambda n: field.move(t, until, y, n)[0])(jnp.zeros_like(y))
-    operator = field.at(field.transform.time(0.5 * (t + until)), y)
+    J = jax.jacfwd(lambda n: field.advance(t, until, y, n)[0])(jnp.zeros_like(y))
+    operator = field.evaluate(field.transform.time(0.5 * (t + until)), y)
     S = jax.vmap(operator.diffusion.apply_sqrt)(jnp.eye(y.size)).T
     return (
         even.mean(axis=0),

@@ -57,7 +57,7 @@ def fingerprint(problem: Problem) -> dict[str, Any]:
     elif problem.nonlinear is not None:
         low, high = problem.canonical.u_range
         u, du = rng.uniform(low, high, len(times)), rng.standard_normal(places.shape)
-        columns = (times, places, u, du) if problem.nonlinear.slopes else (times, places, u)
+        columns = (times, places, u, du) if problem.nonlinear.uses_gradient else (times, places, u)
         values["source"] = evaluate_at(problem.nonlinear.function, *columns).tolist()
     return values
 

@@ -31,7 +31,7 @@ Vector = Float[Array, " dim"]
 class SourceLinearization(NamedTuple):
     """The linearization of a source at (s, y, v, ∇v)."""
 
-    force: Any  # f
+    value: Any  # f
     d_u: Any  # ∂f/∂v
     d_grad: Any  # ∂f/∂(∇v), (dim,)
 
@@ -41,17 +41,21 @@ class SemilinearSource(eqx.Module):
 
     function: Function
     transform: TransformChain
-    slopes: bool = eqx.field(static=True)  # whether f depends on ∇u
+    uses_gradient: bool = eqx.field(static=True)  # whether f depends on ∇u
 
     def __call__(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> Scalar:
         t, x = self.transform.from_canonical(jnp.asarray(s), y)
         a = self.transform.value_scale(t)
-        args = (t, x, a * v, a * self.transform.slope(t, x) * dv) if self.slopes else (t, x, a * v)
+        args = (
+            (t, x, a * v, a * self.transform.slope(t, x) * dv)
+            if self.uses_gradient
+            else (t, x, a * v)
+        )
         return self.function(*args) / (a * self.transform.rate(t))
 
     def is_x_independent(self, dim: int) -> bool:
         """Whether f depends on t and u only: x does not occur in its jaxpr."""
-        if self.slopes:
+        if self.uses_gradient:
             return False
         number = jax.ShapeDtypeStruct((), jnp.float64)
         point = jax.ShapeDtypeStruct((dim,), jnp.float64)
@@ -63,9 +67,9 @@ class SemilinearSource(eqx.Module):
         """Number of Runge-Kutta steps of a reaction flow in a feature."""
         return _FLOW_STEPS[0 if self.is_x_independent(dim) else 1]
 
-    def tangent(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> SourceLinearization:
+    def linearize(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> SourceLinearization:
         """The linearization at (s, y, v, dv)."""
-        if not self.slopes:
+        if not self.uses_gradient:
             force, d_u = jax.jvp(lambda v: self(s, y, v, dv), (v,), (jnp.ones_like(v),))
             return SourceLinearization(force, d_u, jnp.zeros_like(y))
         force, (d_u, d_grad) = jax.value_and_grad(lambda v, dv: self(s, y, v, dv), (0, 1))(v, dv)
@@ -130,7 +134,7 @@ class FrozenSource(eqx.Module):
     flow: ReactionFlow | None
 
     def __call__(self, s: Scalar, y: Vector) -> Scalar:
-        slope = jax.grad(self.initial)(y) if self.nonlinear.slopes else jnp.zeros_like(y)
+        slope = jax.grad(self.initial)(y) if self.nonlinear.uses_gradient else jnp.zeros_like(y)
         return self.through(s, y, self.initial(y), slope)
 
     def through(self, s: Scalar, y: Vector, v: Scalar, slope: Vector | None = None) -> Scalar:
@@ -175,7 +179,7 @@ def examine(
         rng: random numbers.
     """
     f, (t, x) = nonlinear.function, points
-    at_initial = Function(_AtInitial(f, initial, nonlinear.slopes))
+    at_initial = Function(_AtInitial(f, initial, nonlinear.uses_gradient))
     domain = "at u = u0, in the region and along the paths that leave it"
     force = probe("source", at_initial, (t, x), domain)
     margin = np.ptp(values) + np.max(np.abs(values)) + horizon * np.max(np.abs(force))
@@ -183,7 +187,7 @@ def examine(
     # The two ends of each segment in u, or in (u, ∇u).
     u_ends = [rng.uniform(*u_range, len(t)) for _ in range(2)]
     ends: list[tuple[np.ndarray, ...]] = [(u,) for u in u_ends]
-    if nonlinear.slopes:
+    if nonlinear.uses_gradient:
         du = evaluate_at(Function(jax.grad(initial)), x)
         ends = [
             (u, 2 * factor * rng.permutation(du))
@@ -205,7 +209,7 @@ def examine(
     return SourceInfo(
         u_range,
         jumps_in_u(Function(_DerivativeInU(f))),
-        nonlinear.slopes or _is_flow_resolved(nonlinear, u0, *paths, rng),
+        nonlinear.uses_gradient or _is_flow_resolved(nonlinear, u0, *paths, rng),
     )
 
 
@@ -248,10 +252,10 @@ class _AtInitial(eqx.Module):
 
     function: Function
     initial: Function
-    slopes: bool = eqx.field(static=True)
+    uses_gradient: bool = eqx.field(static=True)
 
     def __call__(self, t: Any, x: Any) -> Any:
         u = self.initial(x)
-        if not self.slopes:
+        if not self.uses_gradient:
             return self.function(t, x, u)
         return self.function(t, x, u, jax.grad(self.initial)(x))

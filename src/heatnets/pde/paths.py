@@ -130,11 +130,13 @@ class EulerPaths(PathSimulator):
 
         def step(state: tuple[Any, Any, Any], k: Any, normal: Any) -> tuple[Any, Any, Any]:
             y, log_weight, total_push = state
-            y, change, push = self.coefficients.move(begin + k * h, begin + (k + 1) * h, y, normal)
+            y, change, push = self.coefficients.advance(
+                begin + k * h, begin + (k + 1) * h, y, normal
+            )
             return y, log_weight + change, total_push + push
 
         state = (x, jnp.zeros(()), jnp.zeros_like(x))
-        if self.steps <= _UNROLLED and not self.coefficients.long:
+        if self.steps <= _UNROLLED and not self.coefficients.is_expensive:
             for k in range(self.steps):
                 state = step(state, k, noise[k])
         else:

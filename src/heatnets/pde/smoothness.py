@@ -86,7 +86,7 @@ class _RandomCombination(eqx.Module):
     name: str = eqx.field(static=True)
 
     def __call__(self, t: Array, x: Array) -> Array:
-        operator = self.coefficients.at(t, x)
+        operator = self.coefficients.evaluate(t, x)
         normals = jnp.asarray(np.random.default_rng(0).standard_normal((2, x.size)))
         values = {
             "diffusion": operator.diffusion.apply_sqrt(normals[0]),

@@ -307,14 +307,18 @@ class _SourceAtFit(eqx.Module):
     fit: linearization.Fit
 
     def __call__(self, s: Array, y: Array) -> Array:
-        return self.nonlinear(s, y, *self.fit.both(s, y, self.nonlinear.slopes))
+        return self.nonlinear(
+            s, y, *self.fit.value_and_gradient(s, y, self.nonlinear.uses_gradient)
+        )
 
 
 def _reaction_rate(source: Any, s: Array, y: Array) -> Array:
     """f_u at the fit."""
     function: _SourceAtFit = source.function
     nonlinear = function.nonlinear
-    return nonlinear.tangent(s, y, *function.fit.both(s, y, nonlinear.slopes)).d_u
+    return nonlinear.linearize(
+        s, y, *function.fit.value_and_gradient(s, y, nonlinear.uses_gradient)
+    ).d_u
 
 
 class _SourceSampler:

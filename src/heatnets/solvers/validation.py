@@ -321,12 +321,12 @@ class FinalCheck:
             return None, 1.0, 1.0
         n, T = paths.s.size, self.problem.horizon
         linearization = tangent(nonlinear, table.points, table.fit, table.slope, self._ctx)
-        force = linearization.force[:n].reshape(paths.s.shape)
+        force = linearization.value[:n].reshape(paths.s.shape)
         rate = np.asarray(table.reaction)
         growth = float(np.exp(min(T * max(float(np.quantile(rate, 0.95)), 0.0), _MOST)))
         samples = self.judges.factor[:, None] * paths.weight * force
         slack = 1.0 + T * float(np.max(np.abs(rate)))
-        return samples, slack, np.inf if nonlinear.slopes else growth
+        return samples, slack, np.inf if nonlinear.uses_gradient else growth
 
 
 CANCELLATION = 1e10  # of the terms of a network: beyond, rare errors may be large
