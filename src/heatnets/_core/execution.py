@@ -18,6 +18,10 @@ from heatnets._core.errors import InputError, ResourceError, check_positive, sho
 Progress = Callable[[str, int, int], None]
 
 
+class Summary(str):
+    """A phase of progress that is the summary of a finished round: to be shown and kept."""
+
+
 @dataclass(frozen=True)
 class ExecutionContext:
     """Device, memory limit in bytes and progress callback of one public call."""

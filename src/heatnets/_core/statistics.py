@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
+from heatnets._core.reasons import Reason, ReasonKind
+
 # Fewest independent sample pairs for which an interval is trusted.
 FEWEST = 64
 # Largest kurtosis over number of samples; above it a few samples carry the variance.
@@ -131,19 +133,22 @@ def interval(
         bad = int(np.sum(~np.isfinite(samples[i])))
         messages = []
         if bad:
-            messages.append(
+            text = (
                 f"{bad} of {n} {what} are not finite: the data, or a derivative of theirs, are not "
                 "finite on some paths"
             )
+            messages.append(Reason(ReasonKind.NOT_FINITE, text))
         elif n < FEWEST:
-            messages.append(f"only {n} independent {what}: ask for {FEWEST} or more")
+            text = f"only {n} independent {what}: ask for {FEWEST} or more"
+            messages.append(Reason(ReasonKind.TOO_FEW_SAMPLES, text))
         elif kurtosis[i] > heavy * n:
             share = float(np.max(centred[i] ** 2) / np.sum(centred[i] ** 2))
-            messages.append(
+            text = (
                 f"heavy tails: one of {n} {what} carries {100 * share:.0f} % of the variance, so "
                 "that larger ones may not have been seen; ask for more of them, or solve again "
                 "with more features"
             )
+            messages.append(Reason(ReasonKind.HEAVY_TAILS, text))
         reasons.append(tuple(messages))
     return ConfidenceInterval(scale[:, 0] * mean, half, reasons)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from heatnets._core.precision import EPS
+from heatnets._core.reasons import Reason, ReasonKind
 from heatnets._core.statistics import FEWEST, HEAVY, RunningMoments, t_half_width
 from heatnets.certify.error_equation import (
     NetworkEvaluator,
@@ -203,15 +204,18 @@ def _sample_reasons(moments: RunningMoments) -> tuple[str, ...]:
     bad = int(np.sum(~np.isfinite(moments.mean)))
     heavy = int(np.sum(moments.kurtosis > HEAVY * moments.count))
     if bad:
-        return (
+        text = (
             f"samples of {bad} components are not finite: the data, or a derivative of theirs, "
-            "are not finite on some paths",
+            "are not finite on some paths"
         )
+        return (Reason(ReasonKind.NOT_FINITE, text),)
     if moments.count < FEWEST:
-        return (f"only {moments.count} independent sample pairs: ask for {FEWEST} or more",)
+        text = f"only {moments.count} independent sample pairs: ask for {FEWEST} or more"
+        return (Reason(ReasonKind.TOO_FEW_SAMPLES, text),)
     if heavy:
-        return (
+        text = (
             f"heavy tails in {heavy} of {moments.mean.size} components: a few of {moments.count} "
-            "sample pairs carry their variance; ask for more",
+            "sample pairs carry their variance; ask for more"
         )
+        return (Reason(ReasonKind.HEAVY_TAILS, text),)
     return ()

@@ -13,6 +13,7 @@ import numpy as np
 
 from heatnets._core import streams
 from heatnets._core.precision import EPS
+from heatnets._core.reasons import Reason, ReasonKind, is_kind
 from heatnets._core.statistics import FEWEST, HEAVY, interval, relative_l2_interval, tail_weight
 from heatnets.certify.error_equation import (
     CHUNK,
@@ -373,7 +374,9 @@ def certify(
             spent[i] = 2 * sum(map(len, corrections[int(i)]))
             if student.half[0] < rounding[i] and np.isfinite(student.half[0]):
                 # Heavy tails of rounding errors do not matter.
-                reasons[i] = tuple(why for why in reasons[i] if "heavy tails" not in why)
+                reasons[i] = tuple(
+                    why for why in reasons[i] if not is_kind(why, ReasonKind.HEAVY_TAILS)
+                )
             half[i] = student.half[0] + rounding[i] + (sample_rounding[int(i)] if smooth else 0.0)
             if problem.coefficients is not None:
                 step_bias[i], step_floor[i], order_reasons[int(i)] = step_allowance(
@@ -646,7 +649,7 @@ def region_error(
             if rare
             else f"one of {corrections.size} sample pairs carries the estimate"
         )
-        reasons = (*reasons, f"heavy tails: {cause}")
+        reasons = (*reasons, Reason(ReasonKind.HEAVY_TAILS, f"heavy tails: {cause}"))
     if values is not None:
         compared, strict = (
             values.compare(factor * value, level) for level in (confidence, _CERTAIN)

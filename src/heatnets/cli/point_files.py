@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from heatnets._core.atomic_files import check_writable, write
 from heatnets._core.errors import FileError, InputError, short_repr
+from heatnets._core.reasons import Reason, ReasonKind
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,7 +96,9 @@ def flags(problem: Problem, t: np.ndarray, x: np.ndarray) -> list[str]:
 
     outside_horizon = (t < 0) | (t > problem.horizon * (1 + 1e-6)) | ~np.isfinite(t)
     outside_region = ~problem.region.contains(x)
-    no_value = f"no value: outside the horizon, 0 to {problem.horizon:g}"
+    no_value = Reason(
+        ReasonKind.OUTSIDE_HORIZON, f"no value: outside the horizon, 0 to {problem.horizon:g}"
+    )
     extrapolated = "extrapolated: outside the region"
     return [
         no_value if outside_horizon[i] else extrapolated if outside_region[i] else ""

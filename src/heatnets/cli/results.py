@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heatnets._core.errors import FileError, InputError, NumericalError, suggest
+from heatnets._core.reasons import ReasonKind, is_kind
 from heatnets.cli import point_files, terminal
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def evaluate(
     u = _load(result, problem, device)
     t, x = point_files.read(at, u.problem)
     notes = point_files.flags(u.problem, t, x)
-    valid = np.array([not note.startswith("no value") for note in notes])
+    valid = np.array([not is_kind(note, ReasonKind.OUTSIDE_HORIZON) for note in notes])
     columns: dict[str, Any] = {
         "row": np.arange(1, len(t) + 1),
         "t": t,

@@ -100,8 +100,10 @@ class ProgressBars:
         self._progress.stop()
 
     def _report(self, phase: str, done: int, total: int) -> None:
-        """Update the bar of a phase; a phase with "estimated error" is the summary of a round."""
-        if "estimated error" in phase:
+        """Update the bar of a phase, or print the summary of a round."""
+        from heatnets._core.execution import Summary
+
+        if isinstance(phase, Summary):
             for task in self._tasks.values():
                 self._progress.update(task, visible=False)
             self._tasks.clear()

@@ -29,6 +29,7 @@ from jaxtyping import Array, Float
 
 from heatnets._core.errors import NumericalError
 from heatnets._core.precision import EPS
+from heatnets._core.reasons import Reason, ReasonKind
 
 _LARGE = 1500  # below this many unknowns one LAPACK thread takes seconds at most
 # Columns below this fraction of the largest norm contain only rounding errors; scaled up to unit
@@ -200,11 +201,11 @@ def _note_dropped_columns(keep: Array) -> list[str]:
     dropped = int(np.sum(~np.asarray(keep)))
     if not dropped:
         return []
-    return [
+    text = (
         f"{dropped} of {len(keep)} columns were below {_NEGLIGIBLE:g} of the largest norm and "
-        "left out: "
-        "zero data (u0 = 0, F = 0), or data of very different size"
-    ]
+        "left out: zero data (u0 = 0, F = 0), or data of very different size"
+    )
+    return [Reason(ReasonKind.EMPTY_COLUMNS, text)]
 
 
 class Damped:

@@ -17,7 +17,8 @@ import numpy as np
 
 from heatnets._core import streams
 from heatnets._core.errors import NumericalError, WarningLog
-from heatnets._core.execution import ExecutionContext, peak_bytes
+from heatnets._core.execution import ExecutionContext, Summary, peak_bytes
+from heatnets._core.reasons import ReasonKind, is_kind
 from heatnets._core.timing import PhaseTimer
 from heatnets.certify.error_equation import WeightedPoints, important_points
 from heatnets.features.equation import Equation, equation
@@ -343,7 +344,7 @@ def grow(
         clock.add(state.clock)
         log.restore(stored[0]["warnings"])
         target = state.target if options.tol is not None else target
-        ctx.progress(f"goes on after {state.history[-1]}", 1, 1)
+        ctx.progress(Summary(f"goes on after {state.history[-1]}"), 1, 1)
     while True:
         if stored is None:
             _make_round(dictionary, state, growing, clock, started)
@@ -416,7 +417,7 @@ def _make_round(
         estimated_error=fit.error,
         seconds=time.perf_counter() - started,
     )
-    dictionary.ctx.progress(f"{label}: {made}", 1, 1)
+    dictionary.ctx.progress(Summary(f"{label}: {made}"), 1, 1)
     spent = {
         phase: clock.seconds[phase] - before.get(phase, 0.0) for phase in ("assembly", "solve")
     }
@@ -630,7 +631,9 @@ def _network(
     weights = np.asarray(fit.solved.weights).reshape(fit.degree + 1, -1)[:, order].reshape(-1)
     solved = fit.solved
     for note in solved.notes:
-        if "left out" not in note:  # columns of zeros are usual in a dictionary
+        if not is_kind(
+            note, ReasonKind.EMPTY_COLUMNS
+        ):  # columns of zeros are usual in a dictionary
             log.warn(note)
     facts = {
         "features": (int(np.sum(kind == 0)), int(np.sum(kind == 1))),

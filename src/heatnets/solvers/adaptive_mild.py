@@ -26,7 +26,7 @@ from jaxtyping import Array
 
 from heatnets._core import statistics, streams
 from heatnets._core.errors import WarningLog
-from heatnets._core.execution import ExecutionContext
+from heatnets._core.execution import ExecutionContext, Summary
 from heatnets._core.tiling import map_points
 from heatnets._core.timing import PhaseTimer
 from heatnets.certify import linearization, montecarlo
@@ -103,7 +103,7 @@ def grow(
         clock.add(state["clock"])
         log.restore(state["warnings"])
         started = min(started, time.perf_counter() - history[-1].seconds)
-        ctx.progress(f"goes on after {history[-1]}", 1, 1)
+        ctx.progress(Summary(f"goes on after {history[-1]}"), 1, 1)
     while True:
         before, label, growth = dict(clock.seconds), f"round {len(history)}", 2 ** len(history)
         new_rows = rows - samples.count
@@ -165,7 +165,7 @@ def grow(
         )
         names = " + ".join(design.name for design in options.designs)
         history.append(Round(features, rows, 0, names, error, elapsed))
-        ctx.progress(f"{label}: {history[-1]}", 1, 1)
+        ctx.progress(Summary(f"{label}: {history[-1]}"), 1, 1)
         misfit = statistics.rms(A @ weights - b)
         facts = {
             "features": features,
