@@ -351,7 +351,7 @@ def test_a_folder_that_is_read_only(heatnets, tmp_path, monkeypatch):
 
 
 def test_two_runs_do_not_write_one_result(heatnets, tmp_path):
-    with atomic_files.alone(tmp_path / "own.heatnets", "wait"):
+    with atomic_files.file_lock(tmp_path / "own.heatnets", "wait"):
         done = heatnets("solve", "own.toml")
     assert done.code == 5
     assert "another run is writing own.heatnets" in done.err
