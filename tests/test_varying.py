@@ -665,13 +665,13 @@ def test_what_needs_constant_coefficients_says_so():
 
 def test_memory_and_device_reach_paths_in_steps(monkeypatch):
     problem = hn.Problem(dim=2, horizon=0.5, initial=bell, drift=lambda t, x: -0.3 * x)
-    limits, evaluate = [], paths.evaluate
+    limits, evaluate = [], paths.map_points
 
     def recorded(function, context, points, floats, ctx):
         limits.append(ctx.memory)
         return evaluate(function, context, points, floats, ctx)
 
-    monkeypatch.setattr(paths, "evaluate", recorded)
+    monkeypatch.setattr(paths, "map_points", recorded)
     options = {"features": (8, 0), "rows": (64, 0), "collocation": "paths"}
     u = hn.solve(problem, **options, memory=2**28)
     u.certify(0.5, np.zeros(2), samples=64)
