@@ -18,7 +18,6 @@ import numpy as np
 from heatnets._core import streams
 from heatnets._core.errors import NumericalError, WarningLog
 from heatnets._core.execution import ExecutionContext, Summary, peak_bytes
-from heatnets._core.precision import EPS
 from heatnets._core.reasons import ReasonKind, is_kind
 from heatnets._core.timing import PhaseTimer
 from heatnets.certify.error_equation import WeightedPoints, important_points
@@ -460,7 +459,7 @@ def _final_verdict(dictionary: Dictionary, fit: Fit) -> Verdict:
 def _choose_test_points(
     dictionary: Dictionary, fit: Fit, points: int, stream: str
 ) -> WeightedPoints | None:
-    """Points for the final check, with higher density where single features deviate most.
+    """Points for the final check, with higher density where residuals of single features are large.
 
     None if the region is one point. An error that is concentrated on a thousandth of the region is
     met by a few of 128 such points, and by none of 128 uniform points.
@@ -474,28 +473,23 @@ def _choose_test_points(
     t, x = sample_points(
         problem.region, problem.horizon, candidates // grain.strip * grain.strip, problem.dim, rng
     )
-    # Standardised values and residuals: a large number marks a point that carries much of the
-    # variance of a feature. An error at the time t has had the time t to grow.
-    scores = np.zeros(len(t))
+    density = np.zeros(len(t))
+    weight_sizes = np.abs(np.asarray(fit.solved.weights).reshape(fit.degree + 1, -1))
+    feature_weights = np.sum(weight_sizes, axis=0)
     for kind in dictionary.kinds:
         of_kind = dictionary.kind[: fit.features] == kind
         # One block stands for all features of its kind.
         block = rows.blocks[int(np.flatnonzero(of_kind)[0]) // grain.block]
-        entries = both_rows(rows.data, [block], (t, x), dictionary.ctx, "final check", grain.strip)
-        scores += sum(_mean_squared_score(np.asarray(columns)) for columns in entries)
-    return important_points(t, x, problem.value_scale(t) * t * np.sqrt(scores), points, rng)
-
-
-def _mean_squared_score(columns: np.ndarray) -> np.ndarray:
-    """Mean over columns of the squared standard scores of each row, (rows,)."""
-    scale = np.max(np.abs(columns), axis=0)
-    varying = columns[:, scale > 0] / scale[scale > 0]
-    deviations = varying - varying.mean(axis=0)
-    variance = np.mean(deviations**2, axis=0)
-    usable = variance > EPS**2
-    if not np.any(usable):
-        return np.zeros(len(columns))
-    return np.mean(deviations[:, usable] ** 2 / variance[usable], axis=1)
+        values, residuals = both_rows(
+            rows.data, [block], (t, x), dictionary.ctx, "final check", grain.strip
+        )
+        size = np.hypot(np.asarray(residuals), np.asarray(values) / problem.horizon)
+        density += (
+            np.sum(feature_weights[of_kind])
+            * np.sqrt(np.mean((size / (np.max(size) or 1.0)) ** 2, axis=1))
+            * (np.max(size) or 1.0)
+        )
+    return important_points(t, x, problem.value_scale(t) * density, points, rng)
 
 
 class StopReason(NamedTuple):
