@@ -30,29 +30,13 @@ from stranger_shapes import (
     short,
     zeros,
 )
-from stranger_truth import Closed, Law, Term, Truth, Wave, WaveTerm
+from stranger_truth import FUNCTIONS, Closed, Law, Term, Truth, Wave, WaveTerm
 
 import heatnets as hn
 
 GOOD = 1e-6  # of the truth, relative: a problem whose truth is worse is replaced by the next draw
 USER = {
-    **{
-        name: getattr(jnp, name)
-        for name in (
-            "cos",
-            "sin",
-            "exp",
-            "tanh",
-            "arctan",
-            "log",
-            "sqrt",
-            "maximum",
-            "where",
-            "logaddexp",
-            "abs",
-            "mean",
-        )
-    },
+    **{name: getattr(jnp, name) for name in (*FUNCTIONS, "abs", "mean")},
     "sigmoid": jax.nn.sigmoid,
     "jnp": jnp,
 }

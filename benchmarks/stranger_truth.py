@@ -17,22 +17,20 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.special
 
+FUNCTIONS = (
+    "cos",
+    "sin",
+    "exp",
+    "tanh",
+    "arctan",
+    "log",
+    "sqrt",
+    "maximum",
+    "where",
+    "logaddexp",
+)  # of one or two numbers, by their names in NumPy
 NAMES: dict[str, Any] = {
-    **{
-        name: getattr(np, name)
-        for name in (
-            "cos",
-            "sin",
-            "exp",
-            "tanh",
-            "arctan",
-            "log",
-            "sqrt",
-            "maximum",
-            "where",
-            "logaddexp",
-        )
-    },
+    **{name: getattr(np, name) for name in FUNCTIONS},
     "sigmoid": scipy.special.expit,
     "abs": np.abs,
 }

@@ -23,42 +23,6 @@ from heatnets.solvers.options import make_options
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-NONE = dict.fromkeys(
-    (
-        "tol",
-        "seconds",
-        "max_rounds",
-        "features",
-        "directions",
-        "antithetic",
-        "time_degree",
-        "rows",
-        "collocation",
-        "train_region",
-        "enforce",
-        "mild_samples",
-        "solver",
-        "rcond",
-        "initial_weight",
-        "iteration",
-        "checkpoint",
-    )
-)
-
-
-def growth(problem, **options):
-    return make_options(
-        problem,
-        **{
-            **NONE,
-            "seed": 0,
-            "family": "importance",
-            "ridge": 0.0,
-            "initial_rows": "exact",
-            **options,
-        },
-    )
-
 
 def test_the_estimated_error_is_the_error():
     """The estimated error of one round's fit is between half and three times the true error.
@@ -107,7 +71,7 @@ def test_judges_are_unbiased():
         )
         dictionary = adaptive.Dictionary(
             problem.canonical,
-            growth(problem, seed=seed),
+            make_options(problem, seed=seed),
             data,
             make_context(),
             adaptive.BlockSizes(),
@@ -156,7 +120,7 @@ def test_growth_keeps_what_it_has():
     problem = hn.problems.get("moving-ridge", dim=4)
     data, _ = equation(problem.canonical, 0)
     grown = adaptive.Dictionary(
-        problem.canonical, growth(problem), data, make_context(), adaptive.BlockSizes()
+        problem.canonical, make_options(problem), data, make_context(), adaptive.BlockSizes()
     )
     names = [d.name for d in grown.designs]
     grown.grow(names, "round 0")
@@ -465,7 +429,7 @@ def test_a_design_is_dropped_only_where_the_others_are_as_good_and_converge(tabl
 )
 def test_slow_derivatives_start_small(closed_form, seconds, small, monkeypatch):
     problem = hn.problems.get("product-of-cosines", dim=150, closed_form=closed_form)
-    chosen, ctx, notes = growth(problem), make_context(), WarningLog()
+    chosen, ctx, notes = make_options(problem), make_context(), WarningLog()
     monkeypatch.setattr(adaptive, "_seconds", lambda dictionary, rows: seconds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)

@@ -25,42 +25,6 @@ from heatnets.solvers.validation import FinalCheck, ValidationSet
 
 pytestmark = pytest.mark.usefixtures("x64")
 
-NONE = dict.fromkeys(
-    (
-        "tol",
-        "seconds",
-        "max_rounds",
-        "features",
-        "directions",
-        "antithetic",
-        "time_degree",
-        "rows",
-        "collocation",
-        "train_region",
-        "enforce",
-        "mild_samples",
-        "solver",
-        "rcond",
-        "initial_weight",
-        "iteration",
-        "checkpoint",
-    )
-)
-
-
-def growth(problem, **options):
-    return make_options(
-        problem,
-        **{
-            **NONE,
-            "seed": 0,
-            "family": "importance",
-            "ridge": 0.0,
-            "initial_rows": "exact",
-            **options,
-        },
-    )
-
 
 def bell(x):
     return jnp.exp(-x @ x / 10)
@@ -111,7 +75,7 @@ def overfitted():
     problem = waves_problem()
     data = equation(problem.canonical, 0)[0]
     dictionary = adaptive.Dictionary(
-        problem.canonical, growth(problem), data, make_context(), adaptive.BlockSizes()
+        problem.canonical, make_options(problem), data, make_context(), adaptive.BlockSizes()
     )
     names = [d.name for d in dictionary.designs]
     for k in range(2):
@@ -172,7 +136,7 @@ def test_monte_carlo_values_contradict_a_residual_that_is_blind():
     problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0))
     dictionary = adaptive.Dictionary(
         problem.canonical,
-        growth(problem),
+        make_options(problem),
         equation(problem.canonical, 0)[0],
         make_context(),
         adaptive.BlockSizes(),
@@ -419,7 +383,7 @@ def test_what_cannot_be_estimated_is_declined():
     )
     dictionary = adaptive.Dictionary(
         problem.canonical,
-        growth(problem),
+        make_options(problem),
         equation(problem.canonical, 0)[0],
         make_context(),
         adaptive.BlockSizes(),
@@ -436,7 +400,7 @@ def test_what_cannot_be_estimated_is_declined():
         warnings.simplefilter("always")
         u = adaptive.network(
             problem.canonical,
-            growth(problem),
+            make_options(problem),
             make_context(),
             notes,
             adaptive.PhaseTimer(),
@@ -493,7 +457,7 @@ def test_a_perfect_fit_is_not_accused_by_the_maximum_principle():
     )
     dictionary = adaptive.Dictionary(
         problem.canonical,
-        growth(problem),
+        make_options(problem),
         equation(problem.canonical, 0)[0],
         make_context(),
         adaptive.BlockSizes(),

@@ -30,3 +30,17 @@ def test_a_trace_of_the_user_keeps_its_precision():
     with jax.enable_x64(False):
         assert jax.jit(lambda x: problem.initial(x))(X).dtype == jnp.float32
         assert jax.vmap(problem.initial)(jnp.ones((2, 3))).shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda p: hn.montecarlo.transformed(p, 0.1, X, samples=16),
+        lambda p: hn.solve(p, features=(2, 2), rows=(2, 0)),
+    ],
+    ids=["montecarlo", "solve"],
+)
+def test_warnings_point_at_the_line_of_the_user(call):
+    with pytest.warns(hn.HeatnetsWarning) as shown:
+        call(hn.problems.get("oscillating", dim=3))
+    assert {warning.filename for warning in shown} == {__file__}

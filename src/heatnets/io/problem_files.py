@@ -62,12 +62,7 @@ _KEYS = (
 _CERTIFY = ("t", "x", "samples", "confidence", "halfwidth", "seed")
 # Keywords of hn.solve that a file cannot set.
 _NOT_IN_FILES = ("problem", "progress", "device", "checkpoint")
-_DEFAULTS = {
-    name: p.default
-    for name, p in inspect.signature(solve).parameters.items()
-    if name not in _NOT_IN_FILES
-}
-OPTIONS = list(_DEFAULTS)
+OPTIONS = [name for name in inspect.signature(solve).parameters if name not in _NOT_IN_FILES]
 
 
 class CertifyRequest(NamedTuple):
@@ -283,8 +278,8 @@ def _read_options(
 
 def check_options(problem: Problem, options: Mapping[str, Any]) -> None:
     """Raise the errors that `hn.solve` raises for these keywords, without solving."""
-    names = [name for name in inspect.signature(make_options).parameters if name != "problem"]
-    make_options(problem, **{name: options.get(name, _DEFAULTS.get(name)) for name in names})
+    elsewhere = ("memory", "device", "progress")  # of the execution, not of the method
+    make_options(problem, **{k: v for k, v in options.items() if k not in elsewhere})
     make_context(None, options.get("memory"))
 
 
