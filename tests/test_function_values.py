@@ -43,4 +43,5 @@ def test_a_trace_of_the_user_keeps_its_precision():
 def test_warnings_point_at_the_line_of_the_user(call):
     with pytest.warns(hn.HeatnetsWarning) as shown:
         call(hn.problems.get("oscillating", dim=3))
-    assert {warning.filename for warning in shown} == {__file__}
+    line = (__file__, call.__code__.co_firstlineno)
+    assert {(warning.filename, warning.lineno) for warning in shown} == {line}
