@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,11 +17,30 @@ os.environ.setdefault(
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# A process may read an entry that another one is writing. JAX warns and compiles it again.
+# pyproject.toml has the same filter for the workers; this one is for the processes they start.
+os.environ.setdefault("PYTHONWARNINGS", "ignore:Error reading persistent compilation cache entry")
 
 import jax
+from jax._src import lru_cache
 
 MOST_MAPS = 20_000
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
+
+
+def _put_whole(self, key: str, value: bytes) -> None:
+    """Write an entry of the compilation cache under another name, then rename it.
+
+    JAX writes in place, so that the other worker could read half an entry. That is only a warning,
+    but here warnings are errors, and some tests look at every warning.
+    """
+    entry = self.path / f"{key}{lru_cache._CACHE_SUFFIX}"
+    partial = self.path / f"{key}.{os.getpid()}"
+    partial.write_bytes(value)
+    partial.replace(entry)
+
+
+lru_cache.LRUCache.put = _put_whole
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +61,45 @@ def x64():
     """JAX in float64, for tests that call inner functions; public functions must not need it."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def unoptimised():
+    """XLA compiles without optimising, for tests of small functions that are called once.
+
+    They take a fifth less time so. Solves and certificates would take longer.
+    """
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+class Outcome(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run_command(tmp_path, monkeypatch, capfd):
+    """The command line in this process, in a folder of its own."""
+    from heatnets import cli
+
+    monkeypatch.chdir(tmp_path)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["heatnets", *map(str, arguments)])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return Outcome(ended.value.code, *capfd.readouterr())
+
+    yield run
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

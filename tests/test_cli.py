@@ -31,8 +31,8 @@ def test_demo_solves_measures_and_draws(tmp_path):
     assert "relative L2 error" in done.stderr
 
 
-def test_doctor_tells_devices_precision_and_versions(tmp_path):
-    facts = json.loads(heatnets("doctor", "--json", cwd=tmp_path).stdout)
+def test_doctor_tells_devices_precision_and_versions(run_command):
+    facts = json.loads(run_command("doctor", "--json").out)
     assert facts["devices"][0].startswith("cpu")
     assert facts["precision"].startswith("float64")
     assert {"jax", "folx", "numpy"} <= set(facts)
@@ -52,11 +52,11 @@ def test_doctor_tells_devices_precision_and_versions(tmp_path):
         (["reproduce", "table-2", "--scale", "huge"], 2, "`scale` must be one of 'quick', 'paper'"),
     ],
 )
-def test_mistakes_are_answered_in_words(arguments, code, words, tmp_path):
-    done = heatnets(*arguments, cwd=tmp_path)
-    assert done.returncode == code
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
+def test_mistakes_are_answered_in_words(arguments, code, words, run_command, tmp_path):
+    done = run_command(*arguments)
+    assert done.code == code
+    assert words in done.err
+    assert "Traceback" not in done.err
     assert not list(tmp_path.iterdir())
 
 
@@ -78,10 +78,10 @@ def test_interruption_is_clean(number, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_results_are_listed(tmp_path):
-    done = heatnets("reproduce", "--list", cwd=tmp_path)
-    assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+def test_results_are_listed(run_command):
+    done = run_command("reproduce", "--list")
+    assert done.code == 0
+    assert [line.split()[0] for line in done.out.splitlines()] == [
         "one-dim",
         "table-1",
         "horizons",
@@ -115,5 +115,5 @@ def test_an_interrupted_reproduction_says_what_is_kept(tmp_path):
     assert {"gaussian seed=0", "gaussian seed=1"} <= set(kept)
 
 
-def test_version(tmp_path):
-    assert heatnets("--version", cwd=tmp_path).stdout.startswith("heatnets 0.")
+def test_version(run_command):
+    assert run_command("--version").out.startswith("heatnets 0.")

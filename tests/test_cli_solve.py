@@ -11,12 +11,12 @@ import signal
 import subprocess
 import sys
 import time
+from functools import cache
 
 import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets import cli
 from heatnets._core import atomic_files
 from heatnets.cli import point_files
 
@@ -32,7 +32,7 @@ exact = "exp(-a^2*t) * sum(sin(a*x))"
 [parameters]
 a = 2.0
 [solve]
-seconds = 3
+max_rounds = 1
 [[certify]]
 t = 0.5
 x = 0.3
@@ -40,28 +40,11 @@ x = 0.3
 EXACT = float(np.exp(-2.0) * 3 * np.sin(0.6))
 
 
-class Outcome:
-    def __init__(self, code, out, err):
-        self.code, self.out, self.err = code, out, err
-
-
 @pytest.fixture
-def heatnets(tmp_path, monkeypatch, capfd):
-    """The command line in this process, in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
+def heatnets(run_command, tmp_path):
+    """The command line in this process, in a folder with a problem."""
     (tmp_path / "own.toml").write_text(TOML)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["heatnets", *map(str, arguments)])
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return Outcome(ended.value.code, *capfd.readouterr())
-
-    yield run
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    return run_command
 
 
 def left(folder):
@@ -119,7 +102,7 @@ def test_from_a_file_to_values(heatnets, tmp_path):
 
 def test_python_problems_need_their_file_again(heatnets, tmp_path):
     assert heatnets("new", "mine.py").code == 0
-    assert heatnets("solve", "mine.py", "--seconds", "2", "--quiet").out == ""
+    assert heatnets("solve", "mine.py", "--seconds", "0.5", "--quiet").out == ""
     (tmp_path / "at.csv").write_text("0.5,0.3\n")
     done = heatnets("eval", "mine.heatnets", "--at", "at.csv")
     assert done.code == 2
@@ -129,7 +112,7 @@ def test_python_problems_need_their_file_again(heatnets, tmp_path):
 
 def test_templates_and_the_list_of_problems(heatnets, tmp_path):
     assert heatnets("new", "first").code == 0
-    assert heatnets("solve", "first.toml", "--seconds", "2", "--seed", "3", "--json").code == 0
+    assert heatnets("solve", "first.toml", "--seconds", "0.5", "--seed", "3", "--json").code == 0
     done = heatnets("new", "first")
     assert done.code == 5
     assert "is there already" in done.err
@@ -142,7 +125,14 @@ def test_templates_and_the_list_of_problems(heatnets, tmp_path):
 
 
 def test_nothing_is_coloured_when_piped(heatnets):
-    assert "\x1b" not in heatnets("solve", "own.toml", "--seconds", "2").out
+    assert "\x1b" not in heatnets("solve", "own.toml").out
+
+
+def test_a_file_of_values_without_points_holds_names_alone(heatnets, tmp_path):
+    (tmp_path / "bare.toml").write_text(TOML.split("[[certify]]")[0])
+    assert heatnets("solve", "bare.toml", "--seconds", "2", "--values", "v.csv").code == 0
+    names = "t,x_1,x_2,x_3,value,low,high,halfwidth,certified,note\n"
+    assert (tmp_path / "v.csv").read_text() == names
 
 
 PY = (
@@ -193,7 +183,7 @@ FAULTS = {
         "`memory` allows 1.00 MiB; the first round needs",
     ),
     "memory, fixed size": (
-        {"f.toml": TOML.replace("seconds = 3", "features = [4000, 0]")},
+        {"f.toml": TOML.replace("max_rounds = 1", "features = [4000, 0]")},
         ["f.toml", "--memory", "64MiB"],
         4,
         "would fit",
@@ -250,7 +240,7 @@ FAULTS = {
         "`samples` must be a whole number",
     ),
     "a file to delete": (
-        {"f.toml": TOML.replace("seconds = 3", "checkpoint = 'v.txt'"), "v.txt": "mine"},
+        {"f.toml": TOML.replace("max_rounds = 1", "checkpoint = 'v.txt'"), "v.txt": "mine"},
         ["f.toml"],
         2,
         "unknown key `checkpoint` in [solve]",
@@ -320,7 +310,7 @@ def test_faults_are_answered_in_words_before_any_work(fault, heatnets, tmp_path)
 
 def test_a_tolerance_that_is_not_met_is_said_and_what_was_found_is_kept(heatnets, tmp_path):
     (tmp_path / "hard.toml").write_text(
-        'problem = "nonseparable"\ndim = 5\n[solve]\ntol = 1e-9\nseconds = 1\n'
+        'problem = "nonseparable"\ndim = 5\n[solve]\ntol = 1e-9\nmax_rounds = 1\n'
     )
     done = heatnets("solve", "hard.toml")
     assert done.code == 3
@@ -335,7 +325,7 @@ def test_a_disk_that_is_full(heatnets, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(atomic_files.os, "fsync", full)
-    done = heatnets("solve", "own.toml", "--seconds", "2")
+    done = heatnets("solve", "own.toml")
     assert done.code == 5
     assert "No space left on device" in done.err
     assert (tmp_path / "own.heatnets").read_text() == "what was there"
@@ -389,12 +379,17 @@ def test_points_are_flagged():
 
 
 LONG = """
-problem = "nonseparable"
-dim = 5
+problem = "radial-gaussian"
+dim = 10
 [solve]
-tol = 1e-4
-seconds = 1000
+max_rounds = 3
 """
+
+
+@cache
+def whole():
+    """The solve of `LONG`, not interrupted."""
+    return hn.solve(hn.problems.get("radial-gaussian", dim=10), max_rounds=3)
 
 
 def start(folder, *arguments):
@@ -433,22 +428,22 @@ def test_an_interrupted_solve_goes_on_to_the_same_result(number, tmp_path):
     assert again.returncode == 0, err
     assert "goes on after" in out
     assert not part.exists()
-    whole = hn.solve(hn.problems.get("nonseparable", dim=5), tol=1e-4, seconds=1000)
-    for one, other in zip(hn.load(tmp_path / "long.heatnets").weights, whole.weights, strict=True):
+    for one, other in zip(
+        hn.load(tmp_path / "long.heatnets").weights, whole().weights, strict=True
+    ):
         np.testing.assert_array_equal(one, other)
 
 
 def test_resuming_something_else_is_refused_with_the_difference(heatnets, tmp_path):
     (tmp_path / "long.toml").write_text(LONG)
     hn.solve(
-        hn.problems.get("nonseparable", dim=4),
-        seconds=2,
-        tol=1e-4,
+        hn.problems.get("radial-gaussian", dim=4),
+        max_rounds=1,
         checkpoint=tmp_path / "long.heatnets.part",
     )
     done = heatnets("solve", "long.toml", "--resume")
     assert done.code == 2
-    assert "`dim` differs: 5 here, 4 there" in done.err
+    assert "`dim` differs: 10 here, 4 there" in done.err
     assert (tmp_path / "long.heatnets.part").exists()
 
 

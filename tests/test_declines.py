@@ -19,10 +19,10 @@ from heatnets import cli
 from heatnets._core import container, streams
 from heatnets._core.errors import WarningLog
 from heatnets._core.execution import make_context
-from heatnets.certify import sampling_checks
-from heatnets.certify.values import rounded
-from heatnets.cli.solve import _columns, _words
-from heatnets.io.problem_files import CertifyRequest, ProblemFile
+from heatnets.certify import data_checks
+from heatnets.certify.certificate import rounded
+from heatnets.cli.solve import _columns, _summary
+from heatnets.io.problem_files import CertifyRequest
 from heatnets.pde import function
 from heatnets.plotting import solve_report
 from heatnets.solvers import entry
@@ -121,7 +121,7 @@ def crude():
     return said_by(lambda: hn.solve(stated, features=(2, 0), rows=(64, 0)))[1]
 
 
-def test_a_network_outside_its_interval_is_said(crude, tmp_path):
+def test_a_network_outside_its_interval_is_said(crude):
     crude = crude.with_problem(crude.problem)
     crude.stats = {
         **crude.stats,
@@ -138,8 +138,8 @@ def test_a_network_outside_its_interval_is_said(crude, tmp_path):
     assert words in str(sure)
     assert words in solve_report._answer(crude, [(t, x, sure)]).tables[1].rows[0][2]
     wanted = [(CertifyRequest(t, x, {}), sure)]
-    assert words in _columns(ProblemFile(crude.problem, {}, [], []), wanted)["note"][0]
-    (told,) = _words(crude, 1.0, wanted, tmp_path, None)["certificates"]
+    assert words in _columns(crude, wanted)["note"][0]
+    (told,) = _summary(crude, 1.0, wanted)["certificates"]
     assert told["outside"] is True
     assert told["network"] == pytest.approx(network, rel=1e-12)
 
@@ -265,7 +265,7 @@ def test_a_volatility_in_per_cent_is_declined():
     said, stated = said_by(lambda: call(30))
     assert "3000 %" in said[0]
     assert stated.warnings == tuple(said)
-    said, u = said_by(lambda: hn.solve(stated, seconds=3, tol=1e-2))
+    said, u = said_by(lambda: hn.solve(stated, max_rounds=1, tol=1e-2))
     declines(u, said, "every sample is the same (0)")
     assert u.stats["tolerance_met"] is False
     assert u.stats["stopped"].startswith("the data were declined")
@@ -310,7 +310,7 @@ def test_data_that_no_path_meets_are_declined(fields, value):
     ],
 )
 def test_what_can_be_shown_is_certified(initial, value):
-    u = hn.solve(short(initial), seconds=1)
+    u = hn.solve(short(initial), max_rounds=1)
     assert u.solved
     assert u.stats["estimated_error"] < 1e-12
     sure = u.certify(0.1, [0.3, 0.1], samples=256)
@@ -349,8 +349,8 @@ def test_a_reaction_at_rest_is_certified():
     meets it may not.
     """
     rest = short(lambda x: 0.0 * x[0], source=lambda t, x, u: u - u**3)
-    assert sampling_checks.shown_constant(rest.canonical)
-    assert not sampling_checks.shown_constant(
+    assert data_checks.shown_constant(rest.canonical)
+    assert not data_checks.shown_constant(
         short(wall(0.0, 9.0), source=lambda t, x, u: u - u**3).canonical
     )
 
@@ -358,14 +358,14 @@ def test_a_reaction_at_rest_is_certified():
 def test_data_that_hardly_a_path_meets_are_declined():
     """A bump of width 0.01."""
     said, u = said_by(
-        lambda: hn.solve(short(lambda x: jnp.exp(-jnp.sum((x - 0.5) ** 2) / 1e-6)), seconds=3)
+        lambda: hn.solve(short(lambda x: jnp.exp(-jnp.sum((x - 0.5) ** 2) / 1e-6)), max_rounds=1)
     )
     declines(u, said, "the same (0) at all but")
 
 
 def test_data_that_grow_too_fast_are_declined():
     """exp(|x|²) has no mean from t = 1/4 on."""
-    said, u = said_by(lambda: hn.solve(short(lambda x: jnp.exp(x @ x), horizon=0.3), seconds=3))
+    said, u = said_by(lambda: hn.solve(short(lambda x: jnp.exp(x @ x), horizon=0.3), max_rounds=1))
     declines(u, said, "`initial` grows too fast along paths")
     sure = u.certify(0.3, [0.1, 0.1], samples=1024)
     assert not sure.certified
@@ -375,8 +375,7 @@ def test_data_that_grow_too_fast_are_declined():
 def doubt_of(stated, by_samples, seed=0):
     with jax.enable_x64(True):
         rng, ctx = streams.generator(seed, "test"), make_context()
-        met = sampling_checks.over_region(stated.canonical, rng, ctx)
-        return sampling_checks.doubt(stated.canonical, met, by_samples, rng, ctx)
+        return data_checks.doubt(stated.canonical, by_samples, rng, ctx)
 
 
 def test_any_value_may_be_the_same():
@@ -432,17 +431,22 @@ def test_a_source_that_is_singular_at_the_start_is_no_growth():
 def test_hills_estimate():
     rng = np.random.default_rng(0)
     for index in (0.5, 1.0, 3.0):
-        found, noise = sampling_checks.tail(rng.random(4096) ** (-1 / index))
+        found, noise = data_checks.tail(rng.random(4096) ** (-1 / index))
         assert abs(found / index - 1) < 4 * noise
-    assert sampling_checks.tail(np.zeros(100)) == (np.inf, 0.0)
+    assert data_checks.tail(np.zeros(100)) == (np.inf, 0.0)
 
 
 def test_a_network_that_is_exact_needs_no_samples_of_the_data(crude):
     exact = hn.solve(short(lambda x: x[0]), features=(4, 0), rows=(64, 0))
-    doubt = sampling_checks.Doubt("a few paths carry the mean", "Do something.", True)
-    assert entry._judged(exact, doubt, False, WarningLog()).stats["estimated_error"] is None
+    doubt = data_checks.Doubt("a few paths carry the mean", "Do something.", True)
+    assert (
+        entry._decline_if_doubtful(exact, doubt, False, WarningLog()).stats["estimated_error"]
+        is None
+    )
     said, other = said_by(
-        lambda: entry._judged(crude.with_problem(crude.problem), doubt, True, WarningLog())
+        lambda: entry._decline_if_doubtful(
+            crude.with_problem(crude.problem), doubt, True, WarningLog()
+        )
     )
     assert said == ["not solved: a few paths carry the mean. Do something."]
     assert other.stats["estimated_error"] == np.inf
@@ -455,7 +459,7 @@ horizon = 0.3
 initial = "exp(norm2(x))"
 region = { box = [-1, 1] }
 [solve]
-seconds = 3
+max_rounds = 1
 [[certify]]
 t = 0.3
 x = 0.3
@@ -562,8 +566,8 @@ def test_whether_it_is_solved_survives_a_file(crude, error, tmp_path):
 
 def test_numbers_that_json_has_not_come_back():
     kept = {"a": [np.inf, (-np.inf, np.float64(np.nan))], "b": {"c": 1.0, "d": "text"}}
-    text = json.dumps(container.words(kept), allow_nan=False)
+    text = json.dumps(container.to_jsonable(kept), allow_nan=False)
     np.testing.assert_equal(
-        container.numbers(json.loads(text)),
+        container.restore_numbers(json.loads(text)),
         {"a": [np.inf, [-np.inf, np.nan]], "b": {"c": 1.0, "d": "text"}},
     )

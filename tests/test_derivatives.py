@@ -1,4 +1,4 @@
-"""Each rung of the Laplacian against a brute-force Hessian."""
+"""Each method of the Laplacian against a brute-force Hessian."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import pytest
 
 import heatnets as hn
 from heatnets.pde.function import Function
-from heatnets.pde.laplacian import RUNGS, Differentiable, choose, gradient
+from heatnets.pde.laplacian import (
+    CLOSED_FORM,
+    METHODS,
+    NO_LAPLACIAN,
+    FolxSparse,
+    FunctionWithLaplacian,
+    gradient,
+    select_method,
+)
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -56,49 +64,65 @@ def brute_force(f, x):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_chosen_rung_matches_the_hessian(name, dim):
     x = np.random.default_rng(dim).standard_normal(dim)
-    chosen, _ = choose("initial", Function(FUNCTIONS[name]), (x,))
+    chosen, _ = select_method("initial", Function(FUNCTIONS[name]), (x,))
     wanted = brute_force(FUNCTIONS[name], x)
     np.testing.assert_allclose(
         jax.jit(chosen.laplacian)(jnp.asarray(x)), wanted, rtol=1e-11, atol=1e-12
     )
 
 
-@pytest.mark.parametrize("rung", RUNGS[1:])
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.name)
 @pytest.mark.parametrize("name", ["sines", "radial", "product", "neighbours", "network"])
-def test_every_rung_matches_the_hessian(name, rung):
+def test_every_rung_matches_the_hessian(name, method):
     x = jnp.asarray(np.random.default_rng(5).standard_normal(40))
+    f = FUNCTIONS[name]
+    function = Function(f, laplacian=lambda y: jnp.trace(jax.hessian(f)(y)))
     np.testing.assert_allclose(
-        jax.jit(Differentiable(Function(FUNCTIONS[name]), rung).laplacian)(x),
+        jax.jit(FunctionWithLaplacian(function, method).laplacian)(x),
         brute_force(FUNCTIONS[name], x),
         rtol=1e-11,
         atol=1e-12,
     )
 
 
+def test_only_a_method_gives_a_laplacian():
+    function = Function(FUNCTIONS["sines"])
+    with pytest.raises(TypeError, match="`method` must be a Method, for example of METHODS"):
+        FunctionWithLaplacian(function, "folx")
+    with pytest.raises(NotImplementedError, match="no method for this Laplacian was chosen"):
+        FunctionWithLaplacian(function, NO_LAPLACIAN).laplacian(jnp.ones(3))
+
+
 def test_the_ladder_goes_down_only_where_it_must():
     x = np.ones(40)
     assert (
-        choose(
+        select_method(
             "initial",
             Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))),
             (x,),
-        )[0].rung
-        == "closed form"
+        )[0].method
+        is CLOSED_FORM
     )
-    assert choose("initial", Function(FUNCTIONS["sines"]), (x,))[0].rung == "folx sparse"
-    assert choose("initial", Function(FUNCTIONS["radial"]), (x,))[0].rung == "folx sparse"
     assert (
-        choose("initial", Function(FUNCTIONS["sines"]), (x[:3],))[0].rung == "folx sparse"
+        select_method("initial", Function(FUNCTIONS["sines"]), (x,))[0].method.name == "folx sparse"
+    )
+    assert (
+        select_method("initial", Function(FUNCTIONS["radial"]), (x,))[0].method.name
+        == "folx sparse"
+    )
+    assert (
+        select_method("initial", Function(FUNCTIONS["sines"]), (x[:3],))[0].method.name
+        == "folx sparse"
     )  # folx wants threshold < d
-    down, reasons = choose("initial", Function(scanned), (x,))
-    assert down.rung == "second-order JVPs"
+    down, reasons = select_method("initial", Function(scanned), (x,))
+    assert down.method.name == "second-order JVPs"
     assert len(reasons) == 2
 
 
 def test_folx_stays_silent(capfd, caplog):
     with caplog.at_level(logging.WARNING):
-        choose("initial", Function(FUNCTIONS["cond"]), (np.ones(5),))
-        choose("initial", Function(scanned), (np.ones(5),))
+        select_method("initial", Function(FUNCTIONS["cond"]), (np.ones(5),))
+        select_method("initial", Function(scanned), (np.ones(5),))
     assert capfd.readouterr() == ("", "")
     assert not caplog.records
 
@@ -111,34 +135,60 @@ def test_a_wrong_laplacian_is_refused(dim):
         hn.InputError,
         match=r"`initial`'s laplacian must be the Laplacian.*second derivatives sum to",
     ):
-        choose(
+        select_method(
             "initial",
             Function(FUNCTIONS["sines"], laplacian=lambda x: -2 * jnp.sum(jnp.sin(2 * x))),
             (np.linspace(0, 1, dim),),
         )
-    chosen, _ = choose(
+    chosen, _ = select_method(
         "initial",
         Function(FUNCTIONS["sines"], laplacian=lambda x: -4 * jnp.sum(jnp.sin(2 * x))),
         (np.linspace(0, 1, dim),),
     )
-    assert chosen.rung == "closed form"
+    assert chosen.method is CLOSED_FORM
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-20])
 def test_a_wrong_laplacian_of_small_data_is_refused(size):
     with pytest.raises(hn.InputError, match="second derivatives sum to"):
-        choose(
+        select_method(
             "initial",
             Function(lambda x: size * jnp.prod(jnp.sin(3 * x)), laplacian=lambda x: 0.0 * x[0]),
             (np.full(60, 0.9),),
         )
 
 
+@jax.custom_jvp
+def called_back(x):
+    shape = jax.ShapeDtypeStruct((), x.dtype)
+    return jax.pure_callback(lambda y: np.sum(np.sin(y)), shape, x, vmap_method="sequential")
+
+
+@called_back.defjvp
+def _(points, tangents):
+    (x,), (v,) = points, tangents
+    slope = jax.pure_callback(np.cos, x, x, vmap_method="sequential")
+    return called_back(x), slope @ v
+
+
+def test_a_function_with_first_derivatives_only_is_refused():
+    """A Laplacian in closed form does not help: there is nothing to check it with."""
+    function = Function(called_back, laplacian=lambda x: -called_back(x))
+    message = (
+        r"differentiate `initial` 2 times; it raised ValueError: Pure callbacks.*\(test_deriv.*"
+        r"custom_jvp rule that JAX can differentiate"
+    )
+    with pytest.raises(hn.InputError, match=message):
+        select_method("initial", function, (np.ones(3),))
+    with pytest.raises(hn.InputError, match=message):
+        hn.solve(hn.Problem(dim=3, horizon=0.5, initial=function), features=(8, 0))
+
+
 def test_time_is_held_in_the_laplacian_and_moves_in_along():
-    f = Differentiable(Function(lambda t, x: t**3 * jnp.sum(x**4)), "folx sparse")
+    f = FunctionWithLaplacian(Function(lambda t, x: t**3 * jnp.sum(x**4)), FolxSparse())
     t, x, v = jnp.asarray(0.7), jnp.asarray([1.0, -2.0, 0.5]), jnp.asarray([0.3, 0.1, -1.0])
     np.testing.assert_allclose(f.laplacian(t, x), t**3 * 12 * jnp.sum(x**2), rtol=1e-14)
-    value, change = f.along((t, x), (jnp.asarray(2.0), v))
+    value, change = f.jvp((t, x), (jnp.asarray(2.0), v))
     np.testing.assert_allclose(value, t**3 * jnp.sum(x**4), rtol=1e-14)
     np.testing.assert_allclose(
         change, 2 * 3 * t**2 * jnp.sum(x**4) + t**3 * 4 * jnp.sum(x**3 * v), rtol=1e-14

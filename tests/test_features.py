@@ -11,10 +11,10 @@ import pytest
 import heatnets as hn
 from heatnets._core.execution import make_context
 from heatnets.features.designs import design
-from heatnets.features.equation import equation
+from heatnets.features.equation import build_equation
 from heatnets.features.families import GaussianFamily, ImportanceFamily, family
-from heatnets.features.features import Feature, KernelSource
-from heatnets.features.lag_transform import LagTransform
+from heatnets.features.features import Feature
+from heatnets.features.kernels import KernelSource, LagTransform
 from heatnets.fit.assembly import residual_rows, value_rows
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -67,7 +67,7 @@ def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
         if name == "gaussian"
         else ImportanceFamily()
     )
-    data, _ = equation(problem(dim).canonical, 0)
+    data, _ = build_equation(problem(dim).canonical, 0)
     rng = np.random.default_rng(1)
     whole, claimed = (
         eqx.filter_jit(whole_residual),
@@ -86,7 +86,7 @@ def test_residual_matches_autodiff_of_the_whole_feature(name, dim):
 
 def test_pairs_are_means_of_opposite_features():
     p, t, x = problem(4), jnp.asarray(0.3), jnp.asarray([0.1, -0.4, 0.9, 0.2])
-    data, _ = equation(p.canonical, 0)
+    data, _ = build_equation(p.canonical, 0)
     single, pairs = (
         ImportanceFamily().draw(p.canonical, (3, 3), design("gaussian"), 0, antithetic)
         for antithetic in (False, True)
@@ -102,13 +102,13 @@ def test_pairs_are_means_of_opposite_features():
             )
         ]
         np.testing.assert_allclose(one(pair, 1).value_and_residual(data, t, x), wanted, rtol=1e-13)
-        np.testing.assert_array_equal(pair.start, block.start)
+        np.testing.assert_array_equal(pair.initial_coefficient, block.initial_coefficient)
 
 
 def test_pairs_have_no_singularity_at_the_start():
     """∂_t of one feature grows like t^{-1/2}; of a pair it tends to ηᵀ D²u0 η D."""
     p, x = problem(4), jnp.asarray([0.1, -0.4, 0.9, 0.2])
-    data, _ = equation(p.canonical, 0)
+    data, _ = build_equation(p.canonical, 0)
     single, pair = (
         one(ImportanceFamily().draw(p.canonical, (2, 0), design("gaussian"), 0, anti)[0], 1)
         for anti in (False, True)
@@ -123,16 +123,16 @@ def test_pairs_have_no_singularity_at_the_start():
 def test_columns_of_weights_that_vary_in_time(degree):
     """The columns t^k φ and their residuals, against differentiating t^k φ as it stands."""
     p = problem(3)
-    data, _ = equation(p.canonical, 0)
+    data, _ = build_equation(p.canonical, 0)
     blocks = ImportanceFamily().draw(p.canonical, (2, 3), design("gaussian"), 0, True)
     rng = np.random.default_rng(0)
     points = rng.uniform(0.2, 0.8, 4), rng.standard_normal((4, 3))
     ctx = make_context()
     rows, values = (
         residual_rows(data, blocks, points, ctx, degree, 2.0),
-        value_rows(data, blocks, points, ctx, "values", degree, 2.0),
+        value_rows(data, blocks, points, ctx, "values", degree=degree, horizon=2.0),
     )
-    features = [one(block, j) for block in blocks for j in range(len(block.start))]
+    features = [one(block, j) for block in blocks for j in range(len(block.initial_coefficient))]
 
     class Raised(eqx.Module):
         feature: Feature
@@ -154,7 +154,7 @@ def test_columns_of_weights_that_vary_in_time(degree):
 
 def test_importance_features_are_the_papers():
     p, t, x = problem(4), jnp.asarray(0.3), jnp.asarray([0.1, -0.4, 0.9, 0.2])
-    data, _ = equation(p.canonical, 0)
+    data, _ = build_equation(p.canonical, 0)
     initial, source = ImportanceFamily().draw(p.canonical, (3, 3), design("gaussian"), 0)
     eta, xi, r = (
         initial.direction[1] / jnp.sqrt(D),
@@ -174,7 +174,7 @@ def test_importance_features_are_the_papers():
 @pytest.mark.parametrize("dim", [1, 2, 3, 5])
 def test_kernel_features_are_the_papers(dim):
     p, A, cut = problem(dim), 4.0, 1e-2
-    data, _ = equation(p.canonical, 0)
+    data, _ = build_equation(p.canonical, 0)
     initial, source = GaussianFamily(half_width=A, shortest_lag=cut).draw(
         p.canonical, (5, 200), design("gaussian"), 0
     )
@@ -206,12 +206,14 @@ def test_kernel_features_are_the_papers(dim):
 @pytest.mark.parametrize("name", ["importance", "gaussian"])
 def test_start_is_the_factor_of_u0_at_time_zero(name):
     p, x = problem(2), jnp.asarray([0.3, -0.8])
-    data, _ = equation(p.canonical, 0)
+    data, _ = build_equation(p.canonical, 0)
     for block in family(name).draw(p.canonical, (4, 4), design("gaussian"), 0):
         for j in range(4):
             feature = one(block, j)
             np.testing.assert_allclose(
-                feature.value(data, jnp.zeros(()), x), feature.start * u0(x), rtol=1e-14
+                feature.value(data, jnp.zeros(()), x),
+                feature.initial_coefficient * u0(x),
+                rtol=1e-14,
             )
 
 
@@ -221,7 +223,7 @@ def test_the_kernel_drawn_by_its_own_density_is_importance_sampling():
     This is the paper's alternative-sampling proposition.
     """
     p = problem(3)
-    data, _ = equation(p.canonical, 0)
+    data, _ = build_equation(p.canonical, 0)
     bell = hn.Density(
         draw=lambda rng, n: rng.standard_normal((n, 3)) / np.sqrt(2),
         pdf=lambda y: np.pi**-1.5 * np.exp(-np.sum(y**2, axis=1)),
@@ -248,7 +250,7 @@ def test_source_features_under_any_density_average_to_the_same_integral():
         source=lambda t, x: (1 + t) * jnp.sin(x[0]),
         diffusion=1.0,
     )
-    data, _ = equation(p.canonical, 0)
+    data, _ = build_equation(p.canonical, 0)
     t, x, n = 0.8, jnp.asarray([0.6]), 20000
     exact = t * np.sin(0.6)  # u = t sin x solves u_t = u_xx + (1 + t) sin x
 
@@ -329,7 +331,7 @@ def test_a_feature_that_is_off_hides_no_nan():
         initial=lambda x: jnp.cos(x[0]),
         source=lambda t, x: jnp.cos(x[0]) / jnp.sqrt(t),
     )
-    data, _ = equation(singular.canonical, 0)
+    data, _ = build_equation(singular.canonical, 0)
     feature, t, x = (
         KernelSource(jnp.zeros(1), jnp.asarray(0.5), jnp.zeros(())),
         jnp.asarray(0.3),
@@ -343,17 +345,17 @@ def test_a_feature_that_is_off_hides_no_nan():
 @pytest.mark.parametrize("dim", [3, 7, 500])
 def test_lags_reach_both_ends_in_any_dimension(dim):
     lags = LagTransform(dim, 0.8, 8e-4)
-    ends = np.asarray(lags.at(np.array([0.0, 1 - 1e-16])))
+    ends = np.asarray(lags.lag(np.array([0.0, 1 - 1e-16])))
     np.testing.assert_allclose(ends[0], 0.8, rtol=1e-12)
     assert 8e-4 * (1 - 1e-12) <= ends[1] < 0.01
     if dim < 100:  # uniform in τ = g^α
-        tau = np.asarray(lags.at(np.array([0.25, 0.5, 0.75]))) ** (1 - dim / 2)
+        tau = np.asarray(lags.lag(np.array([0.25, 0.5, 0.75]))) ** (1 - dim / 2)
         np.testing.assert_allclose(np.diff(tau), 0.25 * lags.length, rtol=1e-10)
 
 
 def test_a_kernel_feature_is_off_before_its_lag():
     feature = KernelSource(jnp.zeros(1), jnp.asarray(0.5), jnp.zeros(()))
-    data, _ = equation(problem(1).canonical, 0)
+    data, _ = build_equation(problem(1).canonical, 0)
     x = jnp.zeros(1)
     assert feature.value(data, jnp.asarray(0.49), x) == 0
     assert feature.residual(data, jnp.asarray(0.49), x) == 0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from functools import cache
+from functools import cache, partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,16 +13,18 @@ import pytest
 
 import heatnets as hn
 from heatnets._core import statistics
-from heatnets._core.errors import WarningLog
 from heatnets._core.execution import make_context
-from heatnets.certify import error_equation
+from heatnets.certify import region_error
+from heatnets.certify.importance_points import choose_points, mean_squared_score
 from heatnets.certify.reference_values import ReferenceValues
-from heatnets.features.equation import equation
+from heatnets.features.equation import build_equation
 from heatnets.fit import least_squares
 from heatnets.fit.entry_cache import EntryCache
-from heatnets.solvers import adaptive
+from heatnets.solvers.adaptive import EquationGrowth
+from heatnets.solvers.candidate_fits import Dictionary
 from heatnets.solvers.options import make_options
-from heatnets.solvers.validation import FinalCheck, ValidationSet
+from heatnets.solvers.run import Run, StopReason
+from heatnets.solvers.validation import BlockSizes, ValidationSet, final_check
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -66,6 +69,11 @@ def waves_problem():
     return hn.Problem(dim=2, horizon=2.0, initial=bell, source=waves, diffusion=0.5)
 
 
+def dictionary_of(problem):
+    run = Run(problem.canonical, make_options(problem), make_context())
+    return Dictionary(run, build_equation(problem.canonical, 0)[0], BlockSizes())
+
+
 @cache
 def overfitted():
     """A dictionary for `waves` in the plane whose undamped fit is good at its rows only.
@@ -73,10 +81,7 @@ def overfitted():
     At the rows the terms of the fit cancel to many digits, elsewhere they do not.
     """
     problem = waves_problem()
-    data = equation(problem.canonical, 0)[0]
-    dictionary = adaptive.Dictionary(
-        problem.canonical, make_options(problem), data, make_context(), adaptive.BlockSizes()
-    )
+    dictionary = dictionary_of(problem)
     names = [d.name for d in dictionary.designs]
     for k in range(2):
         dictionary.grow(names, f"round {k}")
@@ -85,11 +90,10 @@ def overfitted():
 
 
 def check_of(dictionary, size=(256, 2), stream="test"):
-    problem, rows = dictionary.problem, dictionary.rows
-    check = FinalCheck(ValidationSet(problem, rows.data, make_context(), 0, stream, size, 256))
-    check.judges.table.add_features(rows.blocks, "test")
-    check.reference.extend(0)
-    return check
+    test_set = ValidationSet(dictionary.run, dictionary.rows.data, stream, size, 256)
+    test_set.cache.add_features(dictionary.rows.blocks, "test")
+    test_set.reference.extend(0)
+    return partial(final_check, test_set)
 
 
 def true_error(dictionary, fit):
@@ -108,7 +112,7 @@ def test_heavy_tails_of_residuals_are_noticed():
     """
     dictionary = overfitted()
     fit = dictionary.solve(np.arange(len(dictionary.kind)), 3, 1e-14)
-    verdict = check_of(dictionary).verdict(
+    verdict = check_of(dictionary)(
         np.asarray(fit.solved.weights), np.arange(fit.features), 3, dictionary.rows
     )
     true = true_error(dictionary, fit)
@@ -134,22 +138,16 @@ def test_monte_carlo_values_contradict_a_residual_that_is_blind():
     For max(x, 0) a fit near u0 has a residual near zero and is wrong by a third.
     """
     problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0))
-    dictionary = adaptive.Dictionary(
-        problem.canonical,
-        make_options(problem),
-        equation(problem.canonical, 0)[0],
-        make_context(),
-        adaptive.BlockSizes(),
-    )
+    dictionary = dictionary_of(problem)
     dictionary.grow([dictionary.designs[0].name], "round 0")
     check = check_of(dictionary)
     weights = np.full(16, 1 / 16)
-    before = check.verdict(weights, np.arange(16), 0)
+    before = check(weights, np.arange(16), 0)
     worst = 0.0 * weights
-    worst[np.argmin(np.abs(np.asarray(dictionary.rows.blocks[0].one.direction[:, 0])))] = (
+    worst[np.argmin(np.abs(np.asarray(dictionary.rows.blocks[0].feature.direction[:, 0])))] = (
         1.0  # hardly moved: nearly u0
     )
-    verdict = check.verdict(worst, np.arange(16), 0)
+    verdict = check(worst, np.arange(16), 0)
     assert verdict.facts["residual_form"] < 0.03  # and the smaller, the less the feature is moved
     assert verdict.error > 0.1
     assert any("Monte Carlo" in words for words in verdict.doubts)
@@ -166,17 +164,17 @@ def test_values_beyond_the_maximum_principle_are_noticed():
         np.arange(len(dictionary.kind)),
     )
     check, weights = check_of(dictionary), np.asarray(fit.solved.weights)
-    fine = check.verdict(weights, columns, 0, dictionary.rows)
+    fine = check(weights, columns, 0, dictionary.rows)
     assert (
         fine.facts["maximum_principle"] <= 1.05
     )  # u reaches its largest value at t = 0, and rounding
-    wrong = check.verdict(4 * weights, columns, 0, dictionary.rows)
+    wrong = check(4 * weights, columns, 0, dictionary.rows)
     assert wrong.facts["maximum_principle"] == pytest.approx(4 * fine.facts["maximum_principle"])
     assert any("maximum principle" in words for words in wrong.doubts)
     assert not any("maximum principle" in words for words in fine.doubts)
     solved = fit.solved._replace(weights=jnp.asarray(4 * weights))
     A, b = dictionary.rows.system(columns, 0)
-    assert dictionary._judge(columns, 0, solved, A, b).score > 2  # never chosen
+    assert dictionary.assess(columns, 0, solved, (A, b)).score > 2  # never chosen
 
 
 def test_terms_that_cancel_are_noticed():
@@ -190,8 +188,7 @@ def test_terms_that_cancel_are_noticed():
     invisible = np.linalg.svd(dictionary.rows.values[:, columns])[2][-1]
     check = check_of(dictionary)
     fine, wrong = (
-        check.verdict(weights + size * invisible, columns, 0, dictionary.rows)
-        for size in (0.0, 1e13)
+        check(weights + size * invisible, columns, 0, dictionary.rows) for size in (0.0, 1e13)
     )
     assert wrong.facts["amplification"] > 1e10
     assert any("cancel" in words for words in wrong.doubts)
@@ -208,7 +205,7 @@ def test_reference_values_know_the_difference(rate):
     plain, held = problem.canonical, 0
     for seed in range(20):
         found = ReferenceValues.over_region(
-            plain, equation(plain, 0)[0], seed, "test", make_context(), points=64
+            plain, build_equation(plain, 0)[0], seed, "test", make_context(), points=64
         )
         t, x = (
             problem.transform.from_canonical(*found.points)
@@ -230,7 +227,12 @@ def test_reference_values_of_a_point_use_all_samples():
         dim=3, horizon=1.0, initial=lambda x: jnp.sum(jnp.cos(x)), region=hn.Point(np.full(3, 0.5))
     )
     found = ReferenceValues.over_region(
-        problem.canonical, equation(problem.canonical, 0)[0], 0, "test", make_context(), points=64
+        problem.canonical,
+        build_equation(problem.canonical, 0)[0],
+        0,
+        "test",
+        make_context(),
+        points=64,
     )
     exact = np.full(64, 3 * np.exp(-1.0) * np.cos(0.5))
     right, wrong = found.compare(exact, 0.999), found.compare(1.05 * exact, 0.999)
@@ -249,7 +251,12 @@ def test_few_samples_that_carry_everything_are_said():
         diffusion=0.5,
     )
     found = ReferenceValues.over_region(
-        problem.canonical, equation(problem.canonical, 0)[0], 0, "test", make_context(), points=64
+        problem.canonical,
+        build_equation(problem.canonical, 0)[0],
+        0,
+        "test",
+        make_context(),
+        points=64,
     )
     assert found.heavy > 0.1
     assert found.compare(np.zeros(64), 0.95).reasons
@@ -265,8 +272,8 @@ def test_important_points_leave_means_as_they_are():
     importance = np.exp(2 * x[:, 0])
     means = []
     for k in range(200):
-        chosen = error_equation.important_points(
-            np.arange(4096.0), x, importance, 64, np.random.default_rng(k)
+        chosen = choose_points(
+            np.arange(4096.0), x, [importance, np.exp(-x[:, 1])], 64, np.random.default_rng(k)
         )
         means.append(
             [
@@ -279,6 +286,35 @@ def test_important_points_leave_means_as_they_are():
     assert np.all(np.abs(np.mean(means, axis=0) - [1.0, np.mean(np.exp(x[:, 0]))]) < 4 * error)
     rare = np.argsort(importance)[-8:]  # one in 512
     assert np.mean(np.isin(chosen.t.astype(int), rare)) > 0.1
+
+
+def test_points_that_carry_the_variance_of_a_feature_have_large_scores():
+    """Features that are constant but for a rare front: the few points at it are found."""
+    rng = np.random.default_rng(0)
+    columns = 3.0 + 1e-3 * rng.standard_normal((1024, 8))
+    columns[[17, 400]] += 5.0
+    columns = np.hstack([columns, np.full((1024, 1), 7.0), np.zeros((1024, 1))])
+    scores = mean_squared_score(columns)
+    assert scores.mean() == pytest.approx(1)  # each column has variance one after scaling
+    assert np.all(scores[[17, 400]] > 400)
+    assert np.sum(scores[[17, 400]]) > 0.99 * np.sum(scores)
+    np.testing.assert_allclose(mean_squared_score(1e-200 * columns), scores, rtol=1e-9)
+    np.testing.assert_array_equal(mean_squared_score(columns[:, 8:]), np.zeros(1024))
+
+
+def test_the_region_error_is_measured_where_residuals_are_large():
+    """A residual on 0.3 % of the region gets a quarter of the points, with small weights."""
+    problem = hn.problems.get("oscillating", dim=2).canonical
+
+    def residual(t, x):
+        return np.where((x[:, 0] > 1.55) & (t > 0.25), 5.0, 1e-3), np.ones_like(t)
+
+    network = SimpleNamespace(error_problem=problem, value=lambda t, x: (x[:, 1], None))
+    chosen = region_error._choose_points(network, residual, 512, (0, "test", ()))
+    rare = residual(chosen.t, chosen.x)[0] > 1
+    assert 0.15 < np.mean(rare) < 0.35
+    assert np.max(chosen.weight[rare]) < 0.1
+    assert np.mean(chosen.weight) == pytest.approx(1, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -356,7 +392,7 @@ def test_the_first_problem_of_a_stranger(form):
         "function": {"diffusion": 0.5, "drift": lambda t, x: -0.3 * x},
     }[form]
     problem = hn.Problem(dim=30, horizon=2.0, initial=bell, source=waves, **reversion)
-    u = hn.solve(problem, seconds=12)
+    u = hn.solve(problem, max_rounds=2)
     t, x = hn.random_points(problem, 500, seed=1)
     exact = waves_exact(t, x, 0.5, 0.3)
     error = relative_error(u(t, x), exact)
@@ -377,41 +413,14 @@ def test_what_cannot_be_estimated_is_declined():
     The message begins with "not solved".
     """
     problem = hn.Problem(dim=2, horizon=1.0, initial=bell)
-    notes = WarningLog()
-    ending = adaptive.StopReason(
-        "nothing is left", None, ("one residual carries the estimate",), {}
-    )
-    dictionary = adaptive.Dictionary(
-        problem.canonical,
-        make_options(problem),
-        equation(problem.canonical, 0)[0],
-        make_context(),
-        adaptive.BlockSizes(),
-    )
-    dictionary.grow([dictionary.designs[0].name], "round 0")
-    facts = {
-        "features": (16, 0),
-        "rows": (256, 0),
-        "time_degree": 0,
-        "enforce": "equation",
-        "residual_held_out": 1.0,
-    }
+    ending = StopReason("nothing is left", None, ("one residual carries the estimate",))
+    growth = EquationGrowth(Run(problem.canonical, make_options(problem), make_context()))
+    growth.dictionary.grow([growth.dictionary.designs[0].name], "round 0")
+    fit = growth.dictionary.solve(np.arange(16), 0)._replace(error=np.inf)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        u = adaptive.network(
-            problem.canonical,
-            make_options(problem),
-            make_context(),
-            notes,
-            adaptive.PhaseTimer(),
-            [],
-            np.inf,
-            dictionary.rows.data,
-            dictionary.rows.blocks,
-            np.full(16, 1 / 16),
-            ending,
-            facts,
-        )
+        blocks = growth.dictionary.rows.blocks
+        u = growth.build_solution(fit, blocks, ending, features=(16, 0))
     assert str(said[0].message).startswith(
         "not solved: the error cannot be estimated (one residual carries the estimate)"
     )
@@ -428,11 +437,9 @@ def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
     rng, held, bare = np.random.default_rng(1), 0, 0
     for _ in range(200):
         error = np.exp(0.7 * rng.standard_normal(1024))
-        chosen = error_equation.important_points(
-            np.arange(1024.0), np.zeros((1024, 1)), error, 256, rng
-        )
+        chosen = choose_points(np.arange(1024.0), np.zeros((1024, 1)), [error], 256, rng)
         e = error[chosen.t.astype(int)]
-        pool = statistics.Pool(chosen.weight, chosen.pool)
+        pool = chosen.statistics
         samples = np.sqrt(chosen.weight)[:, None] * (
             e[:, None] + 0.1 * rng.standard_normal((256, 2))
         )
@@ -446,6 +453,30 @@ def test_points_chosen_from_a_pool_leave_the_pools_noise_in_the_interval():
     assert bare < held - 5
 
 
+@pytest.mark.parametrize("peak", ["u and the error", "the error"])
+def test_one_point_of_the_pool_that_carries_everything_is_said(peak):
+    """A peak that one of 2048 random points meets is chosen many times, with small weights.
+
+    The chosen values look alike, but the mean square over the region is not known.
+    """
+    rng = np.random.default_rng(2)
+    t, x = np.arange(2048.0), np.zeros((2048, 1))
+    error, u = np.full(2048, 1e-6), np.full(2048, 1e-3 if "u" in peak.split() else 1.0)
+    error[7] = 1.0
+    u[7] = 1.0
+    chosen = choose_points(t, x, [error, u], 512, rng)
+    place, root = chosen.t.astype(int), np.sqrt(chosen.weight)
+    assert np.mean(place == 7) > 0.2
+    samples = (root * error[place])[:, None] * (1 + 0.1 * rng.standard_normal((512, 4)))
+    pool, values = chosen.statistics, root * u[place]
+    found = statistics.relative_l2_interval(samples, values, np.zeros(512), 0.95, pool)
+    assert found.reasons
+    assert statistics.tail_weight(samples, pool) > statistics.MAX_KURTOSIS_RATIO
+    # The same samples without their pool look trustworthy.
+    assert not statistics.relative_l2_interval(samples, values, np.zeros(512), 0.95).reasons
+    assert statistics.tail_weight(samples) < statistics.MAX_KURTOSIS_RATIO
+
+
 def test_a_perfect_fit_is_not_accused_by_the_maximum_principle():
     """A good fit is not accused of values outside the range of the data.
 
@@ -455,16 +486,10 @@ def test_a_perfect_fit_is_not_accused_by_the_maximum_principle():
     problem = hn.Problem(
         dim=10, horizon=0.1, initial=lambda x: jnp.exp(-x @ x / 2), region=hn.Box(-2.0, 2.0)
     )
-    dictionary = adaptive.Dictionary(
-        problem.canonical,
-        make_options(problem),
-        equation(problem.canonical, 0)[0],
-        make_context(),
-        adaptive.BlockSizes(),
-    )
+    dictionary = dictionary_of(problem)
     dictionary.grow([d.name for d in dictionary.designs], "round 0")
     dictionary.extend_reference()
     columns = np.arange(len(dictionary.kind))
     fit = dictionary.solve(columns, 3)
-    found = dictionary.judges.assess(np.asarray(fit.solved.weights), columns, 3, dictionary.rows)
+    found = dictionary.validation.assess(fit.weights, columns, 3, dictionary.rows)
     assert found.excess < 1.2

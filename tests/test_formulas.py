@@ -17,7 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from heatnets._core.errors import InputError
-from heatnets.io.formulas import DEEPEST, FUNCTIONS, LONGEST, Formula, FormulaError, parse
+from heatnets.io.formulas import (
+    FUNCTIONS,
+    MAX_DEPTH,
+    MAX_LENGTH,
+    OPERATORS,
+    Formula,
+    FormulaError,
+    parse,
+)
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -107,6 +115,11 @@ def test_what_is_wrong_is_said_at_its_place_and_at_once(text, words, at):
     assert text[:40][: len(shown) - 4].replace("\n", " ") in shown or at > 60
 
 
+def test_a_space_of_another_kind_is_pointed_at():
+    with pytest.raises(FormulaError, match=r"U\+00A0.*\n    x \+ 1\n     \^$"):
+        parse("x\u00a0+ 1", KNOWN)
+
+
 def test_long_sums_need_no_deep_stack():
     text = "+".join(["t"] * 1900)
     np.testing.assert_allclose(value(text, t=1.0), 1900)
@@ -187,19 +200,9 @@ def survives(text):
     except InputError as error:
         assert str(error)  # noqa: PT017
     else:
-        assert {s.kind for s in steps} <= {
-            "number",
-            "name",
-            "index",
-            "call",
-            "power",
-            "negative",
-            *"+-*/^<>",
-            "<=",
-            ">=",
-        }
+        assert {s.kind for s in steps} <= {"number", "name", "index", "apply"}
         assert all(s.value in KNOWN for s in steps if s.kind == "name")
-        assert all(s.value in FUNCTIONS for s in steps if s.kind == "call")
+        assert all(s.value in {**FUNCTIONS, **OPERATORS} for s in steps if s.kind == "apply")
     return time.perf_counter() - start
 
 
@@ -212,7 +215,7 @@ def test_ten_thousand_fuzzed_formulas():
 
 
 @settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.text(max_size=LONGEST + 10))
+@given(st.text(max_size=MAX_LENGTH + 10))
 def test_any_text(text):
     survives(text)
 
@@ -246,5 +249,5 @@ def test_random_formulas_agree_with_python():
 
 
 def test_parentheses_up_to_the_limit():
-    inside = DEEPEST - 1
+    inside = MAX_DEPTH - 1
     assert value("(" * inside + "t" + ")" * inside) == pytest.approx(0.7)

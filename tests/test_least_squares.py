@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets.fit.least_squares import SOLVERS, near, solve
+from heatnets.fit.least_squares import SOLVERS, ridge_to_prior, solve
 
 pytestmark = pytest.mark.usefixtures("x64")
 EPS = np.finfo(float).eps
@@ -36,11 +36,11 @@ def test_well_conditioned_systems_are_solved(solver, shape):
     assert fit.rank == 20
     if solver == "qr":
         assert (
-            1 <= fit.condition <= np.linalg.cond(A / np.linalg.norm(A, axis=0))
+            1 <= fit.condition_number <= np.linalg.cond(A / np.linalg.norm(A, axis=0))
         )  # of the triangle's diagonal: from below
     else:
         wanted = np.linalg.cond(A / np.linalg.norm(A, axis=0)) if solver == "svd" else 5.0
-        np.testing.assert_allclose(fit.condition, wanted, rtol=0.05)
+        np.testing.assert_allclose(fit.condition_number, wanted, rtol=0.05)
     assert not fit.notes
 
 
@@ -67,7 +67,7 @@ def test_cut_off_rank_and_condition_are_reported():
     fit = solve(jnp.asarray(A), jnp.asarray(A @ np.ones(30)), "pinv", 1e-8, 0.0)
     assert fit.rank == np.sum(np.geomspace(1, 1e-20, 30) > 1e-8)
     assert fit.rcond == 1e-8
-    assert 1e7 < fit.condition < 1e8
+    assert 1e7 < fit.condition_number < 1e8
     assert solve(jnp.asarray(A), jnp.asarray(A @ np.ones(30)), "pinv", None, 0.0).rcond == 80 * EPS
 
 
@@ -208,10 +208,11 @@ def test_weights_stay_near_the_prior_as_far_as_noise_asks():
     errors = {}
     for noise in (0.0, 0.01, 10.0):
         b = A @ truth + noise * rng.standard_normal(400)
-        w, ridge, freedom = near(A, b, prior, c)
+        fit = ridge_to_prior(A, b, prior, c)
+        w = fit.weights
         assert abs(c @ w - 1) < 1e-12
-        assert 0 <= freedom < 30
-        errors[noise] = np.linalg.norm(w - truth), ridge
+        assert 0 <= fit.rank < 30
+        errors[noise] = np.linalg.norm(w - truth), fit.ridge
     assert errors[0.0][0] < 1e-5
     assert errors[0.01][0] < 0.1
     # Noise thirty times the signal: least squares would be off by 10 √30; the prior is off by 1.6.

@@ -13,7 +13,7 @@ import pytest
 import heatnets as hn
 from heatnets.pde import diffusion
 from heatnets.pde.function import Function
-from heatnets.pde.laplacian import RUNGS, Differentiable, choose
+from heatnets.pde.laplacian import CLOSED_FORM, METHODS, FunctionWithLaplacian, select_method
 
 pytestmark = [
     pytest.mark.usefixtures("x64"),
@@ -115,28 +115,28 @@ def problem_of(name, backward=False, **more):
 @pytest.mark.parametrize("name", DIFFUSIONS)
 def test_roots(name):
     given, A = DIFFUSIONS[name]
-    scatter = diffusion.diffusion(given, DIM)
+    scatter = diffusion.make_diffusion(given, DIM)
     S = scatter.apply_sqrt(np.eye(DIM)).T
     np.testing.assert_allclose(S @ S.T, A, atol=1e-13)
-    np.testing.assert_allclose(scatter.matrix(DIM), A, atol=1e-13)
     np.testing.assert_allclose(scatter.solve(np.eye(DIM)), np.linalg.inv(A), rtol=1e-9, atol=1e-10)
-    np.testing.assert_allclose(scatter.deviations * np.ones(DIM), np.sqrt(np.diag(A)), rtol=1e-13)
+    np.testing.assert_allclose(scatter.std * np.ones(DIM), np.sqrt(np.diag(A)), rtol=1e-13)
     np.testing.assert_allclose(
-        scatter.stiffness * np.ones(DIM), np.sqrt(np.diag(np.linalg.inv(A))), rtol=1e-9
+        scatter.inverse_std * np.ones(DIM), np.sqrt(np.diag(np.linalg.inv(A))), rtol=1e-9
     )
     if isinstance(given, np.ndarray):
         changed = given.copy()
-        kept = diffusion.diffusion(changed, DIM)
+        kept = diffusion.make_diffusion(changed, DIM)
         changed[:] = 0.0
-        np.testing.assert_allclose(kept.matrix(DIM), A, atol=1e-13)  # a problem does not change
+        S = kept.apply_sqrt(np.eye(DIM)).T  # a problem does not change
+        np.testing.assert_allclose(S @ S.T, A, atol=1e-13)
 
 
-@pytest.mark.parametrize("rung", [*RUNGS, None])
+@pytest.mark.parametrize("method", [*METHODS, None])
 @pytest.mark.parametrize("name", ["scalar", "diagonal", "matrix", "low rank"])
-def test_second_derivatives(name, rung):
-    """tr(A D²f) by every rung, and by the one that is chosen, against the Hessian."""
+def test_second_derivatives(name, method):
+    """tr(A D²f) by every method, and by the one that is chosen, against the Hessian."""
     given, A = DIFFUSIONS[name]
-    scatter = jax.tree.map(jnp.asarray, diffusion.diffusion(given, DIM))
+    scatter = jax.tree.map(jnp.asarray, diffusion.make_diffusion(given, DIM))
 
     def f(x):
         return jnp.sin(x[0] * x[1]) + jnp.sum(jnp.exp(0.3 * x)) + x[2] ** 3 * x[3]
@@ -144,14 +144,14 @@ def test_second_derivatives(name, rung):
     function = Function(f, laplacian=lambda x: jnp.trace(jax.hessian(f)(x)))
     x = np.array([0.3, -0.7, 0.9, 0.4])
     wanted = np.sum(A * np.asarray(jax.hessian(f)(x)))
-    if rung is None:
-        found, _ = choose("f", function, (x,), diffusion=scatter)
-        assert found.rung == ("closed form" if name == "scalar" else "folx sparse")
-    elif rung == "closed form" and name != "scalar":
+    if method is None:
+        found, _ = select_method("f", function, (x,), diffusion=scatter)
+        assert found.method.name == ("closed form" if name == "scalar" else "folx sparse")
+    elif method is CLOSED_FORM and name != "scalar":
         return
     else:
-        found = Differentiable(function, rung, scatter)
-    np.testing.assert_allclose(found.second(jnp.asarray(x)), wanted, rtol=1e-11)
+        found = FunctionWithLaplacian(function, method, scatter)
+    np.testing.assert_allclose(found.trace_hessian(jnp.asarray(x)), wanted, rtol=1e-11)
 
 
 @pytest.mark.parametrize("backward", [False, True])
@@ -163,8 +163,9 @@ def test_plain_coordinates(name, backward):
     v_s - tr(A D²v) = F is checked for a u that solves no simpler equation.
     """
     problem = problem_of(name, backward)
-    frame, plain, A = problem.transform, problem.canonical, problem.canonical.diffusion.matrix(DIM)
-
+    frame, plain = problem.transform, problem.canonical
+    S = plain.diffusion.apply_sqrt(np.eye(DIM)).T
+    A = S @ S.T
     assert np.isclose(
         plain.horizon, frame.to_canonical(np.asarray(0.0 if backward else 0.6), np.ones(DIM))[0]
     )
@@ -182,7 +183,7 @@ def test_plain_coordinates(name, backward):
     @jax.jit
     def sides(s, y):
         left = jax.jacfwd(lambda r: v(r, y))(s) - jnp.sum(A * jax.hessian(lambda z: v(s, z))(y))
-        return left, plain.source(s, y), plain.initial(y), v(0.0 * s, y)
+        return left, plain.feature_source(s, y), plain.initial(y), v(0.0 * s, y)
 
     for i in range(5):
         one, place = jnp.asarray(t[i]), jnp.asarray(x[i])
@@ -191,10 +192,10 @@ def test_plain_coordinates(name, backward):
         np.testing.assert_allclose(start, begin, rtol=1e-12)
         jacobian = jax.jacfwd(lambda z, one=one: frame.to_canonical(one, z)[1])(place)
         np.testing.assert_allclose(
-            jnp.diag(jacobian), frame.slope(t, x)[i] * np.ones(DIM), rtol=1e-12
+            jnp.diag(jacobian), frame.jacobian_diag(t, x)[i] * np.ones(DIM), rtol=1e-12
         )
         rate = jax.jacfwd(lambda r, place=place: frame.to_canonical(r, place)[0])(one)
-        np.testing.assert_allclose(jnp.abs(rate), frame.rate(t)[i], rtol=1e-12)
+        np.testing.assert_allclose(jnp.abs(rate), frame.time_derivative(t)[i], rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -222,8 +223,8 @@ def test_closed_form_laplacians_are_carried_over(name):
     np.testing.assert_allclose(
         plain.initial.laplacian(y), jnp.trace(jax.hessian(plain.initial)(y)), rtol=1e-11
     )
-    wanted = jnp.trace(jax.hessian(lambda z: plain.source(0.2, z))(y))
-    np.testing.assert_allclose(plain.source.laplacian(0.2, y), wanted, rtol=1e-11)
+    wanted = jnp.trace(jax.hessian(lambda z: plain.feature_source(0.2, z))(y))
+    np.testing.assert_allclose(plain.feature_source.laplacian(0.2, y), wanted, rtol=1e-11)
 
 
 @pytest.mark.parametrize(
@@ -295,13 +296,13 @@ def _second_difference(solution, t, x, direction, step=1e-3):
 
 @pytest.mark.parametrize(
     ("name", "given"),
-    [("kinked-ridge", {"dim": 6}), ("geometric-basket", {"dim": 4, "region": hn.Box(80.0, 120.0)})],
+    [("kinked-ridge", {"dim": 5}), ("geometric-basket", {"dim": 3, "region": hn.Box(80.0, 120.0)})],
 )
 def test_greeks_of_kinked_payoffs(name, given):
     """Value, delta and gamma along a direction with intervals that hold the closed form's."""
     problem = hn.problems.get(name, **given)
     with pytest.warns(hn.HeatnetsWarning, match="`(initial|terminal)` has kinks"):
-        solution = hn.solve(problem, seconds=2)
+        solution = hn.solve(problem, max_rounds=1)
     t, x = hn.random_points(problem, 5, seed=1)
     t = np.clip(t, 0.3 * problem.horizon, 0.7 * problem.horizon)
     direction = np.linspace(0.5, 1.5, problem.dim)
@@ -323,7 +324,7 @@ def test_greeks_of_kinked_payoffs(name, given):
     assert one.value.shape == ()
     assert one.halfwidth <= 3 * gamma.halfwidth[0]
     with pytest.raises(hn.InputError, match="`direction` must be a vector"):
-        solution.certify_curvature(t, x, np.ones(3))
+        solution.certify_curvature(t, x, np.ones(4))
 
 
 def _differences(solution, t, x, step=1e-5):
@@ -388,8 +389,8 @@ def test_drift_only_moves_and_reaction_only_multiplies():
     """u_b,c(t, x) = e^{ct} u(t, x + bt)."""
     b, c = np.array([0.5, -0.2]), 0.9
     given = {"dim": 2, "horizon": 0.5, "initial": lambda x: jnp.exp(-0.5 * (x @ x))}
-    still = hn.solve(hn.Problem(**given, region=hn.Box(-1.5, 1.5)), seconds=3)
-    moved = hn.solve(hn.Problem(**given, drift=b, reaction=c), seconds=3)
+    still = hn.solve(hn.Problem(**given, region=hn.Box(-1.5, 1.5)), max_rounds=2)
+    moved = hn.solve(hn.Problem(**given, drift=b, reaction=c), max_rounds=2)
     t, x = hn.random_points(moved.problem, 50)
     assert hn.relative_errors(moved(t, x), np.exp(c * t) * still(t, x + t[:, None] * b)).l2 < 1e-4
 
@@ -450,7 +451,7 @@ def test_the_payoff_itself_can_be_asked_for():
     """
     problem = hn.problems.get("geometric-basket", dim=3)
     with pytest.warns(hn.HeatnetsWarning, match="kinks"):
-        solution = hn.solve(problem, seconds=1)
+        solution = hn.solve(problem, max_rounds=1)
     spot = np.array([100.0, 120.0, 110.0])
     sure = solution.certify(1.0, spot, halfwidth=0.1)
     np.testing.assert_allclose(sure.value, np.prod(spot) ** (1 / 3) - 100.0, rtol=1e-12)

@@ -109,7 +109,7 @@ def test_mild_rows_and_the_judge_do_not_share_draws():
     problem = hn.problems.get("oscillating", dim=2)
     t, x = hn.random_points(problem, 5)
     with jax.enable_x64(True):
-        rows = montecarlo.mild_samples(problem.canonical, t, x, 64, 0, make_context())
+        rows = montecarlo.mild_samples(problem.canonical, (t, x), 64, 0, make_context())
     assert not np.any(rows.value == montecarlo.importance(problem, t, x, samples=64, seed=0).value)
 
 

@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 
 import heatnets as hn
 from heatnets.plotting import figures, style
-from heatnets.solvers.adaptive import Round
+from heatnets.solvers.run import Round
 
 
 @pytest.fixture(scope="module")
 def grown():
     """A short growth, with weights of some degree in time; u is known."""
-    return hn.solve(hn.problems.get("product-of-sines", dim=4), seconds=1)
+    return hn.solve(hn.problems.get("product-of-sines", dim=4), max_rounds=1)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def backward():
 @pytest.fixture(scope="module")
 def kinked():
     with pytest.warns(hn.HeatnetsWarning, match="kinks"):
-        return hn.solve(hn.problems.get("geometric-basket", dim=3), seconds=1)
+        return hn.solve(hn.problems.get("geometric-basket", dim=3), max_rounds=1)
 
 
 @pytest.fixture(scope="module")

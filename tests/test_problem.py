@@ -262,9 +262,9 @@ def test_a_problem_does_not_change():
 
 def test_points_accept_one_or_many_and_refuse_the_rest():
     problem = hn.Problem(**GOOD)
-    assert problem.points(0.1, [0, 0, 0])[2]
-    assert problem.points([0.1, 0.2], np.zeros(3))[1].shape == (2, 3)
-    assert problem.points(0.1, np.zeros((5, 3)))[0].shape == (5,)
+    assert problem.as_points(0.1, [0, 0, 0])[2]
+    assert problem.as_points([0.1, 0.2], np.zeros(3))[1].shape == (2, 3)
+    assert problem.as_points(0.1, np.zeros((5, 3)))[0].shape == (5,)
     for t, x, message in [
         (0.1, np.zeros(2), r"`x` must have shape \(3,\) or \(n, 3\); got shape \(2,\)"),
         (0.1, 0.0, r"`x` must have shape"),
@@ -277,19 +277,19 @@ def test_points_accept_one_or_many_and_refuse_the_rest():
         ([], np.zeros(3), r"`x` holds no points"),
     ]:
         with pytest.raises(hn.InputError, match=message):
-            problem.points(t, x)
+            problem.as_points(t, x)
 
 
 def test_points_of_a_traced_call_are_refused_in_words():
     problem = hn.Problem(**GOOD)
     with pytest.raises(hn.InputError, match="Inside jax.jit"):
-        jax.jit(lambda x: problem.points(0.1, x))(jnp.zeros(3))
+        jax.jit(lambda x: problem.as_points(0.1, x))(jnp.zeros(3))
 
 
 def test_one_dimension_has_vectors_too():
     problem = hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.sin(x[0]))
     with pytest.raises(hn.InputError, match=r"x=\[0.3\]"):
-        problem.points(0.1, 0.3)
+        problem.as_points(0.1, 0.3)
     with pytest.raises(hn.InputError, match=r"take x\[0\]"):
         hn.Problem(dim=1, horizon=1.0, initial=lambda x: jnp.sin(x))
 

@@ -200,6 +200,7 @@ def test_all_errors_are_told_at_once_with_their_lines():
         ("dim = 3\nhorizon = 1\ninitial = sum(x)\n", "is not a TOML file"),
         ("[" * 5000, "is not a TOML file"),
         ("x" * 2**19, "has more than"),
+        ("".join(f"k{i} = 1\n" for i in range(30)), "20 errors or more, nothing was run"),
         (
             'dim = 3\nhorizon = 1\ninitial = "x"\n',
             r"must return a scalar; for x of shape \(3,\) it returned shape \(3,\)",

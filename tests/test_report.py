@@ -112,7 +112,7 @@ def test_tables_in_markdown_and_in_a_terminal():
     )
     assert stacked.endswith("| 500 | 2e-8 |")
     console = Console(width=40, record=True, file=io.StringIO())
-    console.print(*html.text(TABLE))
+    console.print(*html.to_rich(TABLE))
     shown = console.export_text()
     assert "100 … 200" in shown
     assert shown.count("500") == 1  # one group has nothing to say of it

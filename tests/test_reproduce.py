@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,28 +19,33 @@ import heatnets as hn
 from heatnets import reproduce
 from heatnets._core.errors import InputError
 from heatnets.plotting.html import markdown
-from heatnets.reproduce import cells, convergence, one_dim, plain, published, table_2
-from heatnets.reproduce.compare import CellResults
+from heatnets.reproduce import cells
+from heatnets.reproduce.engine import Sizes
+from heatnets.reproduce.paper_figures import slope
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import plain
 
 # Table 2 so small that a run takes seconds.
-SMALL = """
-from heatnets.reproduce import table_2
-table_2.SIZES["quick"] = {8000: (8, 16), 10000: (16, 24)}
-table_2.ROWS["quick"], table_2.DIMS["quick"], table_2.FURTHER["quick"], \
-table_2.PLAIN["quick"] = (120, 20), (100,), (3,), {100: 2}
-"""
+SMALL = {
+    "networks": [
+        {"M": 8000, "features": [8, 16], "total": 24, "style": ":"},
+        {"M": 10000, "features": [16, 24], "total": 40, "style": "-"},
+    ],
+    "rows": [120, 20],
+    "dims": [100],
+    "automatic": [100],
+    "further": [3],
+    "all_dims": [100, 3],
+    "plain": [{"d": 100, "timed": 2, "features": [16, 24]}],
+    "comparable": False,
+}
+TABLE_2 = reproduce.RESULTS["table-2"]
 
 
 @pytest.fixture
 def small(monkeypatch):
-    for name, value in {
-        "SIZES": {8000: (8, 16), 10000: (16, 24)},
-        "ROWS": (120, 20),
-        "DIMS": (100,),
-        "FURTHER": (3,),
-        "PLAIN": {100: 2},
-    }.items():
-        monkeypatch.setitem(getattr(table_2, name), "quick", value)
+    monkeypatch.setitem(TABLE_2.sizes, "quick", Sizes(**SMALL))
 
 
 @pytest.mark.parametrize("scale", reproduce.SCALES)
@@ -48,13 +54,11 @@ def test_plans_are_whole_and_sections_show_what_is_there(name, scale):
     plan = reproduce.RESULTS[name].plan(scale)
     assert len({cell.key for cell in plan}) == len(plan)
     for cell in plan:
-        assert json.loads(json.dumps(cell.settings))["kind"] in cells.KINDS
+        assert json.loads(json.dumps(cell.settings))["kind"] in {*cells.KINDS, "plain"}
         parameters = hn.problems.parameters_of(cell.problem)
         assert set(cell.parameters) <= set(parameters)
         assert cell.cost > 0
-    section = reproduce.RESULTS[name].section(
-        CellResults(), scale
-    )  # nothing computed yet: dashes, no failure
+    section = reproduce.RESULTS[name].section({}, scale)  # nothing computed: dashes, no failure
     assert section.name == name
     assert all(len(row) == len(table.columns) for table in section.tables for row in table.rows)
     assert f"{len(plan)} of {len(plan)} cells" in " ".join(section.settings.rows[-2])
@@ -62,7 +66,7 @@ def test_plans_are_whole_and_sections_show_what_is_there(name, scale):
 
 def test_the_paper_s_sizes_are_in_the_plans():
     """As printed in the paper's text and captions."""
-    plan = {name: module.plan("paper") for name, module in reproduce.RESULTS.items()}
+    plan = {name: result.plan("paper") for name, result in reproduce.RESULTS.items()}
 
     def sizes(name):
         return {
@@ -85,7 +89,9 @@ def test_the_paper_s_sizes_are_in_the_plans():
     }
     assert max(c.parameters["dim"] for c in plan["table-2"]) == 100_000
     assert max(c.parameters["dim"] for c in plan["nonseparable"]) == 10_000
-    assert {(d, M) for d, M in published.TABLE_2} == {
+    semilinear = reproduce.RESULTS["semilinear"].sizes  # the same references at both scales
+    assert all(case in semilinear["paper"].cases for case in semilinear["quick"].cases)
+    assert {(p["d"], p["M"]) for p in TABLE_2.text["published"]} == {
         (d, M) for d in (100, 500, 1000, 2000) for M in (8000, 10000)
     }
 
@@ -99,7 +105,11 @@ def test_a_run_writes_everything_and_the_next_computes_nothing(small, tmp_path, 
         "table-2.svg",
     ]
     found = json.loads((tmp_path / "table-2.json").read_text())
-    assert list(found["cells"]) == [cell.key for cell in table_2.plan("quick")]
+    assert list(found["cells"]) == [c.key for c in TABLE_2.plan("quick") if c.kind != "plain"]
+    assert len(reproduce.sections(tmp_path)[0].tables) == 3
+    plain.add_cells("quick", tmp_path)  # measured by a benchmark, shown with the others
+    found = json.loads((tmp_path / "table-2.json").read_text())
+    assert list(found["cells"]) == [cell.key for cell in TABLE_2.plan("quick")]
     given = found["cells"]["paper d=100 M=10000 given"]
     assert given["features"] == [16, 24]
     assert given["rows"] == [120, 20]
@@ -120,7 +130,9 @@ def test_a_run_writes_everything_and_the_next_computes_nothing(small, tmp_path, 
     before = (tmp_path / "table-2.json").read_bytes()
     reproduce.run(["table-2"], "quick", tmp_path)
     assert (tmp_path / "table-2.json").read_bytes() == before
-    table = markdown(reproduce.sections(tmp_path)[0].tables[1])
+    tables = reproduce.sections(tmp_path)[0].tables
+    assert [row[0] for row in tables[3].rows] == ["100"]
+    table = markdown(tables[1])
     assert f"{given['errors']['l2']:.2e}" in table or f"{given['errors']['l2']:.3g}" in table
     assert "9.99e-08" in table
 
@@ -141,16 +153,18 @@ def test_a_cell_that_fails_is_said_and_tried_again(small, tmp_path, monkeypatch)
     monkeypatch.setattr(reproduce, "compute", fail)
     assert reproduce.run(["table-2"], "quick", tmp_path) == ["table-2: default d=3"]
     assert "default d=3" not in json.loads((tmp_path / "table-2.json").read_text())["cells"]
-    assert "1 of 7 cells: default d=3" in (tmp_path / "report.html").read_text()
+    assert "2 of 7 cells: default d=3, plain d=100" in (tmp_path / "report.html").read_text()
 
 
 def test_killed_in_the_middle_it_goes_on_and_ends_the_same(tmp_path):
     run = (
-        SMALL
+        f"SMALL = {SMALL!r}"
         + """
 import sys
 from pathlib import Path
 from heatnets import reproduce
+from heatnets.reproduce.engine import Sizes
+reproduce.RESULTS["table-2"].sizes["quick"] = Sizes(**SMALL)
 class Watch(reproduce.Watcher):
     def cell(self, cell, outcome, seconds):
         print(cell.key, flush=True)
@@ -197,23 +211,25 @@ def test_the_plain_matrix_is_ours():
 
 def test_slopes_and_their_intervals():
     sizes = np.array([10, 100, 1000])
-    p, low, high = convergence.slope(sizes, np.outer([1.0, 2.0, 5.0], sizes**-0.5))
+    p, low, high = slope(sizes, np.outer([1.0, 2.0, 5.0], sizes**-0.5))
     assert (p, low, high) == pytest.approx((-0.5, -0.5, -0.5))
     rng = np.random.default_rng(0)
     inside = 0
     for _ in range(400):
         noisy = sizes**-0.5 * np.exp(0.3 * rng.standard_normal((8, 3)))
-        _, low, high = convergence.slope(sizes, noisy)
+        _, low, high = slope(sizes, noisy)
         inside += low < -0.5 < high
     assert 0.92 < inside / 400 < 0.98  # three standard deviations of a 95 % interval's count
 
 
 def test_maps_are_kept_small_and_true():
     values = np.linspace(-17, 1.4, 10_000)
-    text = cells.encoded(values)
+    text = cells.encode(values)
     assert len(text) < 27_000
-    assert np.max(np.abs(cells.decoded(text) - values)) < 0.01
-    keys = [cell.key for cell in one_dim.plan("paper") if cell.options.get("maps")]
+    assert np.max(np.abs(cells.decode(text) - values)) < 0.01
+    keys = [
+        cell.key for cell in reproduce.RESULTS["one-dim"].plan("paper") if cell.options.get("maps")
+    ]
     assert keys == [
         "gaussian seed=0",
         "gaussian-sobol seed=0",

@@ -19,23 +19,27 @@ from safetensors.numpy import save as tensors
 
 import heatnets as hn
 from heatnets._core import atomic_files, container
+from heatnets.pde.fingerprint import differences, fingerprint
 
 pytestmark = pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
 
 
-def square(t, x, u):
-    return 0.3 * jnp.abs(u)
-
-
-OWN = {"dim": 3, "horizon": 0.5, "initial": lambda x: jnp.sum(jnp.sin(x)), "source": square}
+# As in test_semilinear.py, where its value is checked: it takes long to compile.
+OWN = {
+    "dim": 2,
+    "horizon": 0.5,
+    "initial": lambda x: jnp.exp(-x @ x / x.size),
+    "source": lambda t, x, u: -jnp.abs(u - 0.5),
+    "region": hn.Point(np.zeros(2)),
+}
 KINDS = {
-    "source": lambda: hn.solve(hn.problems.get("nonseparable", dim=3), max_rounds=1),
-    "no source": lambda: hn.solve(hn.problems.get("radial-gaussian", dim=3), max_rounds=1),
-    "kinks": lambda: hn.solve(hn.problems.get("kinked-ridge", dim=2), max_rounds=1),
+    "source": lambda: hn.solve(hn.problems.get("nonseparable", dim=5), max_rounds=1),
+    "no source": lambda: hn.solve(hn.problems.get("radial-gaussian", dim=10), max_rounds=1),
+    "kinks": lambda: hn.solve(hn.problems.get("kinked-ridge", dim=5), max_rounds=1),
     "flow": lambda: hn.solve(hn.problems.get("allen-cahn", dim=3, horizon=0.3), max_rounds=1),
     "slopes": lambda: hn.solve(hn.problems.get("hamilton-jacobi", dim=3), max_rounds=1),
     "steps": lambda: hn.solve(hn.problems.get("hyperbolic", dim=2), max_rounds=1),
-    "payoff": lambda: hn.solve(hn.problems.get("geometric-basket", dim=2), max_rounds=1),
+    "payoff": lambda: hn.solve(hn.problems.get("geometric-basket", dim=3), max_rounds=1),
     "kernels": lambda: hn.solve(
         hn.problems.get("forced-sine"), family="gaussian", features=(20, 20), enforce="mild"
     ),
@@ -56,7 +60,10 @@ def test_a_solution_comes_back_as_it_was(kind, tmp_path):
     t = np.linspace(0.2, 0.9, 5) * u.problem.horizon
     np.testing.assert_array_equal(again(t, x), u(t, x))
     np.testing.assert_array_equal(again.gradient(t, x), u.gradient(t, x))
-    assert again.certify(t[0], x[0], samples=32).value == u.certify(t[0], x[0], samples=32).value
+    assert differences(fingerprint(again.problem), fingerprint(u.problem)) == []
+    if kind not in ("slopes", "kinks in u"):  # like "flow", and their certificates compile long
+        sure, before = (v.certify(t[0], x[0], samples=32).value for v in (again, u))
+        assert sure == before
     assert dict(again.stats) == dict(u.stats)
     for one, other in zip(again.weights, u.weights, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -64,7 +71,7 @@ def test_a_solution_comes_back_as_it_was(kind, tmp_path):
 
 def test_named_problems_with_more_than_numbers_are_saved_without_their_name(tmp_path):
     problem = hn.problems.get("arithmetic-basket", dim=2, region=hn.Box(90.0, 110.0))
-    path = hn.solve(problem, seconds=1).save(tmp_path / "u.heatnets")
+    path = hn.solve(problem, max_rounds=1).save(tmp_path / "u.heatnets")
     assert hn.info(path)["origin"] is None
     assert hn.load(path, problem).stats["seed"] == 0
 
@@ -255,7 +262,7 @@ class Stopped(Exception):
 GROWTHS = {
     "equation": (lambda: hn.problems.get("nonseparable", dim=5), 1e-4, 2),
     "newton": (lambda: hn.problems.get("hamilton-jacobi", dim=4), 5e-3, 1),
-    "mild": (lambda: hn.problems.get("kinked-ridge", dim=3), 3e-3, 1),
+    "mild": (lambda: hn.problems.get("kinked-ridge", dim=5), 3e-3, 1),
     "mild, fixed-point steps": (
         lambda: hn.Problem(
             dim=2,
@@ -307,12 +314,12 @@ def test_a_growth_that_is_gone_on_with_ends_as_if_it_had_not_been_stopped(kind, 
 
 def test_a_checkpoint_of_something_else_is_refused_with_the_difference(tmp_path, monkeypatch):
     file = tmp_path / "part"
-    hn.solve(hn.problems.get("oscillating", dim=3), seconds=3, checkpoint=file)
+    hn.solve(hn.problems.get("oscillating", dim=3), max_rounds=1, checkpoint=file)
     before = file.read_bytes()
     with pytest.raises(
         hn.InputError, match="belongs to another solve: `dim` differs: 4 here, 3 there"
     ):
-        hn.solve(hn.problems.get("oscillating", dim=4), seconds=3, checkpoint=file)
+        hn.solve(hn.problems.get("oscillating", dim=4), max_rounds=1, checkpoint=file)
     with pytest.raises(hn.InputError, match="`seed` is 1 here, 0 there"):
         hn.solve(hn.problems.get("oscillating", dim=3), seed=1, checkpoint=file)
     monkeypatch.setattr("heatnets.solvers.checkpoint.__version__", "9.9")

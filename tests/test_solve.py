@@ -5,7 +5,8 @@ Every wrong option is refused with a message.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import dataclasses
+import inspect
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
+from heatnets.features.equation import build_equation
 from heatnets.problems.paper import TRAIN_REGION
 
 ONE_DIM = {
@@ -140,22 +142,30 @@ def test_every_solver_with_both_kinds_of_initial_rows(solver, initial_rows):
     assert start < (1e-12 if initial_rows == "exact" else tolerance)
 
 
+def test_every_option_is_defined_once():
+    """The signature of `hn.solve` and the fields of `SolveOptions` are the same."""
+    from heatnets.solvers.options import SolveOptions
+
+    defaults = {name: p.default for name, p in inspect.signature(hn.solve).parameters.items()}
+    for name in ("problem", "memory", "device", "progress"):
+        del defaults[name]
+    assert {f.name: f.default for f in dataclasses.fields(SolveOptions)} == defaults
+
+
 @pytest.mark.usefixtures("x64")
 def test_initial_weight_multiplies_the_squared_misfit():
     from heatnets._core.execution import make_context
-    from heatnets.features.designs import design
-    from heatnets.features.equation import equation
-    from heatnets.features.families import family
     from heatnets.solvers import fixed_size
+    from heatnets.solvers.options import make_options
+    from heatnets.solvers.run import Run
 
     problem = hn.problems.get("oscillating", dim=3)
-    data, blocks = (
-        equation(problem.canonical, 0)[0],
-        family("importance").draw(problem.canonical, (5, 4), design(None), 0),
-    )
-    x = hn.random_points(problem, 7)[1]
-    settings = SimpleNamespace(initial_weight=5.0, time_degree=0)
-    rows, values = fixed_size._initial_rows(data, blocks, x, settings, make_context())
+    soft = {"rows": (9, 7), "initial_rows": "soft", "initial_weight": 5.0}
+    options = make_options(problem, features=(5, 4), **soft)
+    run = Run(problem.canonical, options, make_context())
+    blocks = run.draw((5, 4), options.directions[0])
+    rows, values = fixed_size._initial_rows(run, build_equation(problem.canonical, 0)[0], blocks)
+    x = problem.region.sample(run.rng("initial rows"), 7, 3)
     start = np.array([problem.initial(jnp.asarray(p)) for p in x])
     np.testing.assert_allclose(np.asarray(values) ** 2, 5.0 * start**2, rtol=1e-12)
     np.testing.assert_allclose(
@@ -265,7 +275,7 @@ def test_permutation_of_coordinates():
 
 
 def test_same_seed_same_digits_other_seed_other_features():
-    problem = hn.problems.get("oscillating", dim=4)
+    problem = hn.problems.get("oscillating", dim=3)
     first, second, third = (hn.solve(problem, **SAME, seed=s) for s in (0, 0, 1))
     t, x = hn.random_points(problem, 20)
     np.testing.assert_array_equal(first(t, x), second(t, x))
@@ -307,7 +317,7 @@ def awkward(dim):
             {"initial": lambda x: 2.0, "source": lambda t, x: (1 + t) * sines(x)},
             lambda t, x: 2.0 + t * sines(x),
         ),
-        "constant alone": ({"initial": lambda x: 2.0}, lambda t, x: 2.0),
+        "constant alone": ({"initial": lambda x: 2.0}, lambda t, x: 2.0 + 0.0 * t),
         "zero u0": (
             {"initial": lambda x: 0.0, "source": lambda t, x: (1 + t) * sines(x)},
             lambda t, x: t * sines(x),
@@ -321,8 +331,33 @@ def awkward(dim):
     }
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3, 7, 1000])
+AWKWARD_SOLVES = [
+    *((case, 3) for case in awkward(1)),
+    *((case, dim) for dim in (1, 1000) for case in ("constant u0", "scan")),
+]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("dim", [1, 2, 7, 1000])
 @pytest.mark.parametrize("case", awkward(1))
+def test_second_derivatives_of_awkward_data(case, dim):
+    """Those that a solve takes, against closed forms; `test_awkward_data_are_solved` solves some.
+
+    Every source is (1 + t) Σ sin x_i or zero.
+    """
+    data, exact = awkward(dim)[case]
+    found, _ = build_equation(hn.Problem(dim=dim, horizon=0.2, **data).canonical, 0)
+    t, x = jnp.asarray(0.1), jnp.asarray(np.random.default_rng(0).uniform(-1, 1, dim))
+    wave = -jnp.sum(jnp.sin(x))
+    # exact = u0 + t Δu0 + O(t²) without a source; the waves are a factor of e^{-t}.
+    initial = 0.0 if exact is None or "source" in data else jax.grad(exact)(jnp.zeros(()), x)
+    np.testing.assert_allclose(found.initial.trace_hessian(x), initial, rtol=1e-11, atol=1e-12)
+    if "source" in data:
+        force = 0.0 if exact is None else 1.1 * wave
+        np.testing.assert_allclose(found.source.trace_hessian(t, x), force, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(("case", "dim"), AWKWARD_SOLVES)
 @pytest.mark.filterwarnings(
     "ignore:.*columns were below", "ignore:under-determined", "ignore:not solved"
 )
@@ -398,6 +433,10 @@ BAD = [
     ({"solver": np.array(["svd"])}, "`solver` must be one of"),
     ({"collocation": "grid", "train_region": hn.Normal()}, '`collocation="grid"` needs a Box'),
     ({"seed": 1.5}, "`seed` must be a whole number"),
+    ({"seed": None}, "`seed` must be a whole number"),
+    ({"family": None}, "`family` must be"),
+    ({"ridge": None}, "`ridge` must be"),
+    ({"initial_rows": None}, "`initial_rows` must be one of"),
 ]
 
 
@@ -537,7 +576,7 @@ def test_rows_that_are_not_finite_name_the_point():
 
 
 def test_stats_are_complete_and_fixed():
-    u = hn.solve(hn.problems.get("oscillating", dim=2), **SAME)
+    u = hn.solve(hn.problems.get("oscillating", dim=3), **SAME)
     promised = {
         "family",
         "features",
@@ -582,12 +621,12 @@ def test_under_determined_solves_are_labelled():
 
 def test_residual_is_the_residual():
     """R = F - (∂_t - DΔ) ũ by differentiating the solution numerically."""
-    problem = hn.problems.get("nonseparable", dim=2, diffusion=0.5)
-    u = hn.solve(problem, features=(10, 15), rows=(100, 0))
-    t, x, h = 0.3, np.array([0.4, -0.7]), 1e-3
-    steps = [np.zeros(2), *(s * h * e for e in np.eye(2) for s in (1, -1))]
+    problem = hn.problems.get("nonseparable", dim=3, diffusion=0.5)
+    u = hn.solve(problem, **SAME)
+    t, x, h = 0.3, np.array([0.4, -0.7, 0.2]), 1e-3
+    steps = [np.zeros(3), *(s * h * e for e in np.eye(3) for s in (1, -1))]
     centre, *around = u(t, x + np.array(steps))
-    laplacian = (sum(around) - 4 * centre) / h**2
+    laplacian = (sum(around) - 6 * centre) / h**2
     change = (u(t + h, x) - u(t - h, x)) / (2 * h)
     with jax.enable_x64(True):
         wanted = problem.source(jnp.asarray(t), jnp.asarray(x)) - (change - 0.5 * laplacian)

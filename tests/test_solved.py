@@ -20,12 +20,12 @@ from heatnets.plotting import html, solve_report
 
 FORMULA = "t * exp(-x @ x / d) + " * 12 + "0 & <script>alert(1)</script>"
 COMMAND = "heatnets solve problem.toml --seed 0 --out " + "a-long-name-without-a-gap" * 6 + ".html"
-WARNING = "<b>a warning</b> of the caller's own"
+WARNING = "<b>a warning</b> that names <data>"
 
 
 @pytest.fixture(scope="module")
 def solution():
-    return hn.solve(hn.problems.get("forced-radial", dim=4), seconds=1)
+    return hn.solve(hn.problems.get("forced-radial", dim=4), max_rounds=1)
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +42,13 @@ def certificates(solution):
 @pytest.fixture(scope="module")
 def page(solution, certificates):
     stated = [("equation", "u_t = Δu + F(t, x)"), ("F(t, x)", FORMULA)]
+    warned = (*solution.stats["warnings"], WARNING, WARNING)
     return solve_report.page(
-        solution,
+        solution.with_stats({"warnings": warned}),
         title="A <i>page</i>",
         stated=stated,
         certificates=certificates,
         reproduce=COMMAND,
-        warnings=[WARNING, WARNING],
     )
 
 
@@ -57,12 +57,7 @@ def fixed_page():
     problem = hn.Problem(dim=1, horizon=0.5, terminal=lambda x: jnp.sin(2 * x[0]))
     u = hn.solve(problem, features=(8, 0), antithetic=True)
     return solve_report.page(
-        u,
-        title="One",
-        stated=[("u(T, x)", "sin(2 x)")],
-        certificates=[],
-        reproduce="python one.py",
-        warnings=[],
+        u, title="One", stated=[("u(T, x)", "sin(2 x)")], certificates=[], reproduce="python one.py"
     )
 
 

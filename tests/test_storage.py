@@ -8,10 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
+from jaxtyping import Array, Float
 
-from heatnets._core import atomic_files
+from heatnets._core import atomic_files, container
 from heatnets._core.errors import FileError, InputError
 
 HEADER = {"result": "table-2", "scale": "quick"}
@@ -121,3 +126,44 @@ with atomic_files.ledger(Path({str(path)!r}), {HEADER!r}) as ledger:
     with atomic_files.ledger(path, HEADER) as ledger:
         assert len(ledger.cells) >= max(said, default=20) + 1
         assert all(ledger.find(key, {"i": int(key)}) for key in ledger.cells)
+
+
+class _Inner(NamedTuple):
+    weights: Float[Array, " features"]
+    rank: int
+    notes: list[str]
+
+
+class _Step(NamedTuple):
+    sizes: tuple[int, int]
+    error: float
+
+
+@dataclass
+class _Record:
+    steps: list[_Step]
+    times: tuple[float, ...]
+    clock: dict[str, float]
+    best: _Inner | None = None
+    last: _Inner | None = None
+
+
+def test_records_become_json_and_back_and_their_arrays_are_kept_apart():
+    inner = _Inner(jnp.asarray([1.0, 2.0]), 2, ["note"])
+    steps = [_Step((1, 2), np.inf), _Step((3, 4), np.float64(0.5))]
+    record = _Record(steps, (1.0, 2.0, 3.0), {"solve": -np.inf}, inner)
+    text = json.dumps(container.to_jsonable(record), allow_nan=False)
+    assert json.loads(text) == {
+        "steps": [[[1, 2], "inf"], [[3, 4], 0.5]],
+        "times": [1.0, 2.0, 3.0],
+        "clock": {"solve": "-inf"},
+        "best": [2, ["note"]],
+        "last": None,
+    }
+    stored = {**container.restore_numbers(json.loads(text)), "another entry": 1}
+    again = container.from_jsonable(_Record, stored, {"best": inner.weights})
+    assert again == record
+    assert isinstance(again.steps[0], _Step)
+    assert again.best.weights is inner.weights
+    with pytest.raises(ValueError, match="shorter"):
+        container.from_jsonable(_Step, [[1, 2]])

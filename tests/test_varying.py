@@ -6,6 +6,7 @@ solutions, and what is refused.
 
 from __future__ import annotations
 
+import copy
 import warnings
 from functools import partial
 
@@ -18,11 +19,12 @@ import scipy.linalg
 
 import heatnets as hn
 from heatnets.certify import error_equation
+from heatnets.certify.path_sampling import step_bias_bound
 from heatnets.features import designs
-from heatnets.features.equation import equation
-from heatnets.features.features import MovedInitial, MovedSource, Pair
+from heatnets.features.equation import build_equation
+from heatnets.features.features import Antithetic, TransportedInitial, TransportedSource
 from heatnets.pde import paths
-from heatnets.pde.coefficients import _root
+from heatnets.pde.coefficients import _cholesky_scan
 from heatnets.pde.paths import EulerPaths, ExactPaths
 
 pytestmark = [
@@ -51,8 +53,17 @@ def test_the_root_of_a_matrix():
         a = np.random.default_rng(dim).standard_normal((dim, dim))
         a = a @ a.T + np.eye(dim)
         np.testing.assert_allclose(
-            _root(jnp.asarray(a)), np.linalg.cholesky(a), rtol=1e-12, atol=1e-13
+            _cholesky_scan(jnp.asarray(a)), np.linalg.cholesky(a), rtol=1e-12, atol=1e-13
         )
+
+
+def test_a_constant_factor_goes_with_a_drift_that_is_a_function():
+    S = np.array([[1.0, 0.0], [0.3, 0.8]])
+    problem = hn.Problem(
+        dim=2, horizon=0.5, initial=bell, diffusion=hn.Factor(S), drift=lambda t, x: -x
+    )
+    found = problem.canonical.coefficients.evaluate(0.1, jnp.zeros(2)).diffusion
+    np.testing.assert_allclose(found.apply_sqrt(np.eye(2)).T, S, rtol=1e-14)
 
 
 DIFFUSIONS = {
@@ -113,12 +124,12 @@ def test_residuals_of_features_are_those_of_the_equation_as_it_is_written(
     more = {"initial": None, "terminal": bell} if backward else {}
     more |= {"source": None} if diffusion == "matrix" else {}  # which takes long to compile
     problem = posed(diffusion, form, **more)
-    data, _ = equation(problem.canonical, 0)
+    data, _ = build_equation(problem.canonical, 0)
     rng = np.random.default_rng(1)
     noise = jnp.asarray(rng.standard_normal((2, *problem.canonical.feature_paths.noise_shape(DIM))))
     features = [
-        Pair(MovedInitial(noise[0], jnp.asarray(0.7))),
-        MovedSource(noise[1], jnp.asarray(0.4), jnp.asarray(1.3)),
+        Antithetic(TransportedInitial(noise[0], jnp.asarray(0.7))),
+        TransportedSource(noise[1], jnp.asarray(0.4), jnp.asarray(1.3)),
     ]
     s, x = jnp.asarray(0.35), jnp.asarray(rng.uniform(-1, 1, DIM))
     t = 0.6 - s if backward else s
@@ -158,7 +169,7 @@ def test_steps_with_constant_functions_have_the_exact_law():
     )
     assert isinstance(problem.canonical.paths, EulerPaths)
     rng = np.random.default_rng(0)
-    noise = problem.canonical.paths.draw(rng, (20_000,), 2)
+    noise = problem.canonical.paths.sample_noise(rng, (20_000,), 2)
     moved = problem.canonical.paths.simulate(0.9, np.array([0.2, 0.1]), 0.6, noise)
     np.testing.assert_allclose(moved.weight, np.exp(c * 0.6), rtol=1e-12)
     np.testing.assert_allclose(moved.position, [0.2, 0.1] + 0.6 * b + moved.martingale, atol=1e-14)
@@ -180,7 +191,7 @@ def test_euler_has_the_mean_of_its_recursion_and_takes_coefficients_at_the_paths
     problem = hn.Problem(dim=1, horizon=1.0, initial=bell, drift=lambda t, x: t * x)
     walk = EulerPaths(problem.canonical.coefficients, 8)
     rng = np.random.default_rng(0)
-    half = walk.draw(rng, (50_000,), 1)
+    half = walk.sample_noise(rng, (50_000,), 1)
     moved = walk.simulate(1.0, np.array([1.5]), 0.8, np.concatenate([half, -half]))
     wanted = 1.5
     for k in range(8):
@@ -196,7 +207,7 @@ def test_euler_has_the_mean_of_its_recursion_and_takes_coefficients_at_the_paths
 def test_derivatives_of_paths(diffusion):
     problem = posed(diffusion, "trace")
     walk, rng = problem.canonical.paths, np.random.default_rng(3)
-    noise, x = walk.draw(rng, (3,), DIM), rng.uniform(-1, 1, (3, DIM))
+    noise, x = walk.sample_noise(rng, (3,), DIM), rng.uniform(-1, 1, (3, DIM))
     t, lag, slope, by_weight = (
         np.full(3, 0.5),
         np.array([0.1, 0.3, 0.5]),
@@ -216,7 +227,7 @@ def test_derivatives_of_paths(diffusion):
         np.sum(slope * change[:, :-1], axis=1) + by_weight * change[:, -1],
         rtol=1e-6,
     )
-    moved, first, second = walk.curve(t, x, lag, noise, w, c)
+    moved, first, second = walk.second_tangent(t, x, lag, noise, w, c)
     ahead, behind, here = at(x + e * w + 0.5 * e**2 * c), at(x - e * w + 0.5 * e**2 * c), at(x)
     np.testing.assert_allclose(np.c_[moved.position, moved.weight], here, rtol=1e-12)
     np.testing.assert_allclose(
@@ -395,7 +406,7 @@ def test_steps_that_do_not_resolve_a_coefficient_are_told():
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
-        u = hn.solve(problem, seconds=1)
+        u = hn.solve(problem, max_rounds=1)
     sure = u.certify(1.0, [-0.3], samples=16384)
     exact = finite_differences(
         1.0, np.abs, lambda z: 0.5 + 0.4 * np.sin(8 * z), np.zeros_like, -0.3
@@ -447,20 +458,16 @@ def test_steps_half_as_many_tell_the_bias_and_take_it_away(solved):
     _, u = solved
     t, x = np.full(4, 0.5), hn.random_points(u.problem, 4, seed=9)[1]
     lacks = hn.exact_values(u.problem, t, x)
-    nothing = u.network()._replace(
-        value=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))),
-        residual=lambda t, x: (np.zeros(len(t)), np.zeros(len(t))),
-        start=1.0,
-    )
+    nothing = copy.copy(u.network)
+    nothing.value = nothing.residual = lambda t, x: (np.zeros(len(t)), np.zeros(len(t)))
+    nothing.initial_defect = 1.0
     for form in (error_equation.residual_form, partial(error_equation.martingale_form, steps=0)):
-        found = form(
-            u.problem.canonical, nothing, t, x, 40_000, [np.random.default_rng(i) for i in range(4)]
-        )
+        found = form(nothing, t, x, 40_000, [np.random.default_rng(i) for i in range(4)])
         fine = found.corrections - found.steps[..., 0]  # 2f - c less f - c
         missed = np.abs(fine.mean(axis=1) - lacks)
         assert np.median(missed / fine.std(axis=1) * 200) > 5
         left = np.abs(found.corrections.mean(axis=1) - lacks)
-        assert np.all(left < error_equation.step_bias_bound(found.steps.mean(axis=1)))
+        assert np.all(left < step_bias_bound(found.steps.mean(axis=1)))
         assert np.mean(left) < 0.5 * np.mean(missed)
 
 
@@ -485,20 +492,20 @@ def test_a_reaction_as_a_function_is_the_same_as_a_number(process, backward):
     assert b.truncation_bias < 1e-2 * b.value
     s, y = function.transform.to_canonical(np.array([t]), x[None])
     u = hn.solve(function, features=(8, 0), rows=(64, 0), antithetic=True, collocation="paths")
-    network, plain = u.network(), function.canonical
+    network = u.network
     for steps in (0, 4):
         drawn = error_equation.martingale_form(
-            plain, network, s, y, 4096, [np.random.default_rng(0)], steps
+            network, s, y, 4096, [np.random.default_rng(0)], steps
         )
         value = network.value(s, y)[0] + drawn.corrections.mean(axis=1)
         assert (
             abs(value[0] - a.value)
             < 5 * np.hypot(drawn.corrections.std() / 64, a.standard_error)
-            + error_equation.step_bias_bound(drawn.steps.mean(axis=1))[0]
+            + step_bias_bound(drawn.steps.mean(axis=1))[0]
         )
 
 
-@pytest.mark.parametrize("design", ["sobol", "signs", "hadamard", "orthogonal"])
+@pytest.mark.parametrize("design", designs.DESIGNS)
 def test_the_steps_of_a_feature_have_noise_of_their_own(design):
     problem = hn.problems.get("rotating", dim=4)
     feature, _source = hn.ImportanceFamily().draw(
@@ -577,7 +584,7 @@ def test_kinks_in_coefficients_are_found():
     problem = hn.Problem(dim=1, horizon=0.5, initial=bell, reaction=lambda t, x: -jnp.abs(x[0]))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        u = hn.solve(problem, seconds=1)
+        u = hn.solve(problem, max_rounds=1)
     assert any("`reaction` has kinks or jumps" in str(w.message) for w in said)
     assert u.stats["enforce"] == "mild"
     sure = u.certify(0.5, [0.2], samples=16384)
@@ -622,8 +629,11 @@ def test_kinks_in_coefficients_are_found():
             "`reaction` must be finite wherever",
         ),
         ({"step": 3}, "`step` must be a function"),
-        ({"drift": lambda t, x: x, "step": lambda x: x}, "`step` must be traceable"),
-        ({"drift": lambda t, x: x, "step": lambda t, x, h, n: x[:1]}, "`step` must return a place"),
+        ({"drift": lambda t, x: x, "step": lambda x: x}, r"`step` must take 4 argument\(s\)"),
+        (
+            {"drift": lambda t, x: x, "step": lambda t, x, h, n: x[:1]},
+            r"`step` must return an array of shape \(3,\)",
+        ),
         (
             {"drift": lambda t, x: x, "step": lambda t, x, h, n: x + h * x + jnp.sqrt(h) * n},
             r"the covariance \(0, 0\) is 1 in place of 2",

@@ -12,8 +12,7 @@ from heatnets._core.errors import InputError, check_int
 from heatnets._core.execution import make_context
 from heatnets._core.precision import with_x64
 from heatnets._core.tiling import map_points
-from heatnets.fit.assembly import Points
-from heatnets.fit.collocation import sample_points
+from heatnets.fit.collocation import Points, sample_points
 from heatnets.pde.laplacian import gradient
 from heatnets.pde.problem import Problem
 
@@ -79,7 +78,7 @@ def random_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points
     """
     n = check_int("points", points, 1, "It is the number of test points.")
     rng = streams.generator(streams.check_seed(seed), "test points")
-    t, x = sample_points(problem.region, problem.horizon, n, problem.dim, rng)
+    t, x = sample_points(problem, n, rng)
     return (problem.horizon - t if problem.is_terminal else t), x
 
 
@@ -135,7 +134,7 @@ def _evaluate_exact(function: Any, problem: Problem, t: Any, x: Any) -> np.ndarr
             "`problem` has no exact solution to measure against. "
             "Give one: hn.Problem(..., exact=u)."
         )
-    t_array, x_array, single = problem.points(t, x)
+    t_array, x_array, single = problem.as_points(t, x)
     ctx = make_context()
     with ctx.active():
         out = map_points(function, problem.exact, (t_array, x_array), 8 * problem.dim, ctx)

@@ -79,18 +79,17 @@ def remove_partial_files() -> None:
             os.unlink(name)
 
 
+_MOVE = "Move it away, or name another folder with --out."
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file written by heatnets; raise `InputError` if it is something else."""
     try:
         content = json.loads(path.read_text())
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(
-            f"{path} is not a JSON file ({error}). Move it away, or name another folder with --out."
-        ) from None
+        raise InputError(f"{path} is not a JSON file ({error}). {_MOVE}") from None
     if not isinstance(content, dict) or not isinstance(content.get("schema"), int):
-        raise InputError(
-            f"{path} was not written by heatnets. Move it away, or name another folder with --out."
-        )
+        raise InputError(f"{path} was not written by heatnets. {_MOVE}")
     if content["schema"] > SCHEMA:
         raise InputError(
             f"{path} was written by a newer heatnets (schema {content['schema']}, known {SCHEMA}). "
@@ -115,17 +114,13 @@ class Ledger:
             for name, value in header.items():
                 if content.get(name) != value:
                     raise InputError(
-                        f"{path} holds {name} {content.get(name)!r}, not {value!r}. "
-                        "Name another folder with --out, or move it away."
+                        f"{path} holds {name} {content.get(name)!r}, not {value!r}. {_MOVE}"
                     )
             cells = content.get("cells")
             if not isinstance(cells, dict) or not all(
                 isinstance(cell, dict) and "settings" in cell for cell in cells.values()
             ):
-                raise InputError(
-                    f"{path} has no readable cells. "
-                    "Move it away, or name another folder with --out."
-                )
+                raise InputError(f"{path} has no readable cells. {_MOVE}")
             self.cells = cells
 
     def find(self, key: str, settings: dict[str, Any]) -> dict[str, Any] | None:

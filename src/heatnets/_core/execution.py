@@ -50,7 +50,7 @@ class ExecutionContext:
         finally:
             _ACTIVE.reset(token)
 
-    def require(self, needed: int, what: str, remedy: str) -> None:
+    def require_memory(self, needed: int, what: str, remedy: str) -> None:
         """Raise `ResourceError` if `needed` bytes exceed the limit; called before the work."""
         if needed > self.memory:
             raise ResourceError(

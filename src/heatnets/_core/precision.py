@@ -59,21 +59,21 @@ def low_precision_constants(function: Callable[..., Any], closed: Any) -> list[s
     for constant in _constants(closed):
         if isinstance(constant, jax.core.Tracer) or not is_rounded(constant):
             continue
-        low = is_low_precision(np.asarray(constant).dtype)
-        shape = np.shape(constant)
-        dtype = np.asarray(constant).dtype if low else np.dtype(np.float32)
-        # A jaxpr does not know the names of constants: compare identity, or shape and dtype.
-        names = [
-            name
-            for name, array in captured.items()
-            if array is constant or (np.shape(array), array.dtype) == (shape, dtype)
-        ]
-        if low:
-            descriptions.extend(
-                f"`{name}` ({dtype}, shape {shape})" for name in names or ["an unnamed constant"]
-            )
-        elif shape == ():  # a float32 number that became a literal of the jaxpr
-            descriptions.append(f"{float(constant):.10g} ({dtype}, a number)")
+        array = np.asarray(constant)
+        kind = (array.dtype, array.shape)
+        if is_low_precision(array.dtype):
+            # A jaxpr does not know the names of constants: compare identity, or shape and dtype.
+            names = [
+                name
+                for name, value in captured.items()
+                if value is constant or (value.dtype, np.shape(value)) == kind
+            ]
+            descriptions += [
+                f"`{name}` ({array.dtype}, shape {array.shape})"
+                for name in names or ["an unnamed constant"]
+            ]
+        elif array.shape == ():  # a float32 number that became a literal of the jaxpr
+            descriptions.append(f"{float(constant):.10g} (float32, a number)")
     return list(dict.fromkeys(descriptions))
 
 

@@ -5,6 +5,7 @@ The means are those of samples in memory, or running moments of vectors that com
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +14,15 @@ import scipy.special
 from heatnets._core.reasons import Reason, ReasonKind
 
 # Fewest independent sample pairs for which an interval is trusted.
-FEWEST = 64
+MIN_PAIRS = 64
 # Largest kurtosis over number of samples; above it a few samples carry the variance.
-HEAVY = 0.1
+MAX_KURTOSIS_RATIO = 0.1
 # An event that n samples did not contain has a probability below 3/n (at 95 %); its value may be
 # as large as the largest sample.
-UNSEEN = 3.0
-# The same limit as HEAVY, for squared errors over a region, which always have long tails: below
-# it the upper ends of intervals held in 48 of 48 trials.
-HEAVY_POINTS = 0.5
+_UNSEEN = 3.0
+# The same for squared errors over a region, which always have long tails: below it the upper ends
+# of intervals held in 48 of 48 trials.
+_MAX_POINT_RATIO = 0.5
 
 
 def rms(values: np.ndarray) -> float:
@@ -48,6 +49,18 @@ class Pool(NamedTuple):
         if not self.size:
             return 0.0
         return float(np.sqrt(max(float(np.mean(weighted**2 / self.weight)), 0.0) / self.size))
+
+    def kurtosis_ratio(self, weighted: np.ndarray) -> float:
+        """Kurtosis about zero of the values in the pool over their number; 0 without a pool.
+
+        A single point of the pool that carries the mean is chosen many times, with small weights:
+        the values at the chosen points look alike, and only this ratio, then near 1, shows it.
+        """
+        if not self.size:
+            return 0.0
+        second = float(np.mean(weighted**2 / self.weight))
+        fourth = float(np.mean(weighted**4 / self.weight**3))
+        return fourth / (self.size * second**2) if second > 0 else 0.0
 
 
 class MeanSquare(NamedTuple):
@@ -86,12 +99,12 @@ class ConfidenceInterval(NamedTuple):
     reasons: list[tuple[str, ...]]
 
 
-def interval(
+def confidence_interval(
     samples: np.ndarray,
     confidence: float,
     what: str = "sample pairs",
-    heavy: float = HEAVY,
-    unseen: float = UNSEEN,
+    heavy: float = MAX_KURTOSIS_RATIO,
+    unseen: float = _UNSEEN,
     least: Any = 0.0,
 ) -> ConfidenceInterval:
     """Student's confidence interval for the mean of each row, with reasons not to trust it.
@@ -107,40 +120,28 @@ def interval(
         One interval per row, with half widths from `t_half_width`.
     """
     n = samples.shape[1]
-    scale = np.max(np.abs(samples), axis=1, keepdims=True)
-    scale = np.where((scale > 0) & np.isfinite(scale), scale, 1.0)
+    scale = _positive_or_one(np.max(np.abs(samples), axis=1, keepdims=True))
     with np.errstate(all="ignore"):
         scaled = samples / scale
         mean = scaled.mean(axis=1)
         centred = scaled - mean[:, None]
         variance = (centred**2).sum(axis=1) / (n - 1)
-        kurtosis = np.where(
-            variance > 0,
-            (centred**4).mean(axis=1) / np.where(variance > 0, variance, 1.0) ** 2,
-            1.0,
-        )
-        half = scale[:, 0] * t_half_width(
-            variance,
-            kurtosis,
-            np.max(np.abs(centred), axis=1),
-            n,
-            confidence,
-            unseen,
-            least / scale[:, 0],
-        )
+        kurtosis = _ratio((centred**4).mean(axis=1), variance)
+        moments = Moments(n, variance, kurtosis, np.max(np.abs(centred), axis=1))
+        half = scale[:, 0] * t_half_width(moments, confidence, unseen, least / scale[:, 0])
     reasons: list[tuple[str, ...]] = []
     for i in range(len(samples)):
         bad = int(np.sum(~np.isfinite(samples[i])))
-        messages = []
+        reason: tuple[str, ...] = ()
         if bad:
             text = (
                 f"{bad} of {n} {what} are not finite: the data, or a derivative of theirs, are not "
                 "finite on some paths"
             )
-            messages.append(Reason(ReasonKind.NOT_FINITE, text))
-        elif n < FEWEST:
-            text = f"only {n} independent {what}: ask for {FEWEST} or more"
-            messages.append(Reason(ReasonKind.TOO_FEW_SAMPLES, text))
+            reason = (Reason(ReasonKind.NOT_FINITE, text),)
+        elif n < MIN_PAIRS:
+            text = f"only {n} independent {what}: ask for {MIN_PAIRS} or more"
+            reason = (Reason(ReasonKind.TOO_FEW_SAMPLES, text),)
         elif kurtosis[i] > heavy * n:
             share = float(np.max(centred[i] ** 2) / np.sum(centred[i] ** 2))
             text = (
@@ -148,19 +149,23 @@ def interval(
                 "that larger ones may not have been seen; ask for more of them, or solve again "
                 "with more features"
             )
-            messages.append(Reason(ReasonKind.HEAVY_TAILS, text))
-        reasons.append(tuple(messages))
+            reason = (Reason(ReasonKind.HEAVY_TAILS, text),)
+        reasons.append(reason)
     return ConfidenceInterval(scale[:, 0] * mean, half, reasons)
 
 
+@dataclass(frozen=True)
+class Moments:
+    """Moments of `count` samples about their mean, for each row or component."""
+
+    count: int
+    variance: np.ndarray
+    kurtosis: np.ndarray
+    largest: np.ndarray  # largest deviation from the mean
+
+
 def t_half_width(
-    variance: np.ndarray,
-    kurtosis: np.ndarray,
-    largest: np.ndarray,
-    n: int,
-    confidence: float,
-    unseen: float = UNSEEN,
-    least: Any = 0.0,
+    moments: Moments | RunningMoments, confidence: float, unseen: float = _UNSEEN, least: Any = 0.0
 ) -> np.ndarray:
     """Half width of Student's interval for the mean of n samples, widened if tails are long.
 
@@ -172,8 +177,9 @@ def t_half_width(
     only the excess over √(2 ln 2n) σ, the largest of n normal samples, or `least` if a deviation
     of that size is known to be possible. For samples with short tails the widening is very small.
     """
-    spread = np.sqrt(variance * (1 + np.sqrt(np.maximum(kurtosis - 1, 0.0) / n)) / n)
-    excess = np.maximum(largest - np.sqrt(2 * np.log(2 * n) * variance), least)
+    n, variance = moments.count, moments.variance
+    spread = np.sqrt(variance * (1 + np.sqrt(np.maximum(moments.kurtosis - 1, 0.0) / n)) / n)
+    excess = np.maximum(moments.largest - np.sqrt(2 * np.log(2 * n) * variance), least)
     return spread * scipy.special.stdtrit(n - 1, 0.5 * (1 + confidence)) + unseen / n * excess
 
 
@@ -182,83 +188,66 @@ def _positive_or_one(scale: np.ndarray) -> np.ndarray:
     return np.where((scale > 0) & np.isfinite(scale), scale, 1.0)
 
 
+def _ratio(fourth: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Kurtosis from central moments; 1 if the second is zero."""
+    return np.where(second > 0, fourth / np.where(second > 0, second, 1.0) ** 2, 1.0)
+
+
 _FAR = 1e30  # deviation, in the current unit, above which the unit of a component is increased
 
 
 class RunningMoments:
-    """Mean, variance, kurtosis and largest deviation per component of vectors added in batches.
+    """Moments per component of vectors added in batches.
 
     Holds sums of powers 1 to 4 of (value - centre) / unit, where the centre is the mean of the
     first batch and the unit its largest deviation, for each component.
+
+    Attributes:
+        count: number of vectors.
+        mean, deviation, variance, kurtosis, largest: as of `Moments`, with the standard deviation.
     """
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.sums: np.ndarray | None = None
+    count = 0
 
     def add(self, piece: np.ndarray) -> None:
         """Add a batch of vectors, shape (n, components)."""
-        if self.sums is None:
-            self.centre, self.sums = piece.mean(axis=0), np.zeros((4, piece.shape[1]))
-            self.unit = _positive_or_one(np.max(np.abs(piece - self.centre), axis=0))
-            self.ends = np.zeros((2, piece.shape[1]))
-        scaled = (piece - self.centre) / self.unit
+        if not self.count:
+            self._centre, self._sums = piece.mean(axis=0), np.zeros((4, piece.shape[1]))
+            self._unit = _positive_or_one(np.max(np.abs(piece - self._centre), axis=0))
+            self._ends = np.zeros((2, piece.shape[1]))
+        scaled = (piece - self._centre) / self._unit
         largest = np.max(np.abs(scaled), axis=0)
         # Later batches may be larger by orders of magnitude: their fourth powers must not overflow.
         if np.any(largest > _FAR):
-            self._rescale(np.where(largest > _FAR, largest * self.unit, self.unit))
-            scaled = (piece - self.centre) / self.unit
+            self._rescale(np.where(largest > _FAR, largest * self._unit, self._unit))
+            scaled = (piece - self._centre) / self._unit
         self.count += len(piece)
-        self.sums = self.sums + np.stack([(scaled**k).sum(axis=0) for k in (1, 2, 3, 4)])
-        low = np.minimum(self.ends[0], scaled.min(axis=0))
-        high = np.maximum(self.ends[1], scaled.max(axis=0))
-        self.ends = np.stack([low, high])
+        self._sums = self._sums + np.stack([(scaled**k).sum(axis=0) for k in (1, 2, 3, 4)])
+        low = np.minimum(self._ends[0], scaled.min(axis=0))
+        high = np.maximum(self._ends[1], scaled.max(axis=0))
+        self._ends = np.stack([low, high])
+        self._update()
 
     def _rescale(self, unit: np.ndarray) -> None:
         """Express the sums in a larger unit per component."""
         unit = _positive_or_one(unit)
-        ratio = self.unit / unit
-        self.sums = self.sums * ratio ** np.arange(1, 5)[:, None]
-        self.ends, self.unit = self.ends * ratio, unit
+        ratio = self._unit / unit
+        self._sums = self._sums * ratio ** np.arange(1, 5)[:, None]
+        self._ends, self._unit = self._ends * ratio, unit
 
-    def _moments(self) -> tuple[np.ndarray, ...]:
-        """Mean, second and fourth central moment in the unit, and the unit."""
-        assert self.sums is not None
-        m1, m2, m3, m4 = self.sums / self.count
-        second = np.maximum(m2 - m1**2, 0.0)
-        fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
-        return m1, second, fourth, self.unit
-
-    @property
-    def mean(self) -> np.ndarray:
-        """Mean of each component."""
-        m1, _, _, unit = self._moments()
-        return self.centre + unit * m1
-
-    @property
-    def variance(self) -> np.ndarray:
-        """Unbiased variance of each component."""
-        return self.deviation**2
-
-    @property
-    def deviation(self) -> np.ndarray:
-        """Standard deviation of each component, with n - 1 in the denominator."""
-        _, second, _, unit = self._moments()
-        return unit * np.sqrt(second * self.count / max(self.count - 1, 1))
-
-    @property
-    def largest(self) -> np.ndarray:
-        """Largest absolute deviation from the mean, for each component."""
-        m1, _, _, unit = self._moments()
-        return unit * np.maximum(m1 - self.ends[0], self.ends[1] - m1)
-
-    @property
-    def kurtosis(self) -> np.ndarray:
-        """Fourth central moment over the squared variance, for each component."""
-        _, second, fourth, _ = self._moments()
+    def _update(self) -> None:
+        """Compute the moments from the sums."""
         # If a moment underflows, few samples carry it: the kurtosis is then infinite or NaN.
         with np.errstate(all="ignore"):
-            return np.where(second > 0, fourth / np.where(second > 0, second, 1.0) ** 2, 1.0)
+            m1, m2, m3, m4 = self._sums / self.count
+            second = np.maximum(m2 - m1**2, 0.0)
+            fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
+            unit, n = self._unit, self.count
+            self.mean = self._centre + unit * m1
+            self.deviation = unit * np.sqrt(second * n / max(n - 1, 1))
+            self.variance = self.deviation**2
+            self.largest = unit * np.maximum(m1 - self._ends[0], self._ends[1] - m1)
+            self.kurtosis = _ratio(fourth, second)
 
 
 class RelativeError(NamedTuple):
@@ -320,21 +309,25 @@ def relative_of_squares(
     u_square = float(true.mean())
     noise = float(true.std(ddof=1)) / np.sqrt(len(true))
     floor = rms(rounding)
-    if not u_square > 3 * noise:
+    if not u_square > 3 * float(np.hypot(noise, pool.noise(true))):
         return RelativeError(np.inf, 0.0, np.inf, u_unit, (SIZE_UNKNOWN,))
     ratio = float(error.mean()) / u_square
     deviations = (error - ratio * true) / u_square
-    ci = interval(deviations[None], confidence, "points", HEAVY_POINTS, unseen=0.0)
+    ci = confidence_interval(deviations[None], confidence, "points", _MAX_POINT_RATIO, unseen=0.0)
     quantile = scipy.special.stdtrit(len(deviations) - 1, 0.5 * (1 + confidence))
     pool_half = pool.noise(deviations) * quantile
     scale, half = u_unit * float(np.sqrt(u_square)), float(np.hypot(ci.half[0], pool_half))
+    reasons = ci.reasons[0]
+    if not reasons and pool.kurtosis_ratio(deviations) > _MAX_POINT_RATIO:
+        text = f"heavy tails: one of {pool.size} random points carries the estimate; ask for more"
+        reasons = (Reason(ReasonKind.HEAVY_TAILS, text),)
 
     def root(ratio: float) -> float:
         """The relative error of a squared ratio, with the rounding error added in quadrature."""
         return float(np.hypot(error_unit / u_unit * np.sqrt(max(ratio, 0.0)), floor / scale))
 
     return RelativeError(
-        root(ratio), root(ratio - half), root(max(ratio, 0.0) + half), scale, ci.reasons[0]
+        root(ratio), root(ratio - half), root(max(ratio, 0.0) + half), scale, reasons
     )
 
 
@@ -352,13 +345,21 @@ def products(samples: np.ndarray) -> np.ndarray:
     return (samples.sum(axis=1) ** 2 - (samples**2).sum(axis=1)) / (n * (n - 1))
 
 
-def tail_weight(samples: np.ndarray) -> float:
+def tail_weight(samples: np.ndarray, pool: Pool = Pool()) -> float:  # noqa: B008
     """Kurtosis about zero over the number of samples.
 
-    It is 1 if a single sample carries the mean square; above `HEAVY` a few samples carry it.
+    It is 1 if a single sample carries the mean square; above `MAX_KURTOSIS_RATIO` a few carry it.
+    For samples (points, samples) at points chosen from a pool, times the roots of their weights,
+    it is the larger one of two such numbers: for these samples, and for as many at every point of
+    the pool.
     """
     largest = float(np.max(np.abs(samples)))
     if not largest:
         return 0.0
     squares = (samples / largest) ** 2
-    return float(np.mean(squares**2) / np.mean(squares) ** 2 / samples.size)
+    weight = float(np.mean(squares**2) / np.mean(squares) ** 2 / samples.size)
+    if not pool.size:
+        return weight
+    fourth = float(np.mean(squares**2 / np.asarray(pool.weight)[:, None]))
+    number = pool.size * samples.shape[1]
+    return max(weight, fourth / float(np.mean(squares)) ** 2 / number)

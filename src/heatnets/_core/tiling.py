@@ -1,8 +1,8 @@
 """Chunked evaluation of functions of points and features; the only module that vectorises.
 
-The (points, features, dim) array is never stored. A row chunk ("strip", some points) goes through
-all features in one compiled call; in it a loop over feature chunks ("tiles") needs `tile_bytes` of
-memory. All strips have one shape (the last overlaps the one before): one compilation per shape.
+The (points, features, dim) array is never stored. A row chunk (some points) goes through all
+features in one compiled call; in it a loop over feature chunks needs `tile_bytes` of memory. All
+row chunks have one shape (the last overlaps the one before): one compilation per shape.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from jaxtyping import Array, Float, PyTree
 
 from heatnets._core.execution import ExecutionContext, within_memory
 
+Points = tuple[np.ndarray, ...]  # arrays with a leading axis over points
+
 # Largest features x coordinates of one compiled call: about a second of work, so that progress is
 # reported and Ctrl-C takes effect.
-_STRIP_COORDINATES = {"cpu": 4e7, "gpu": 2e11}
+_CALL_COORDINATES = {"cpu": 4e7, "gpu": 2e11}
 
 
 def assemble_matrix(
     entry: Callable[..., PyTree],
     blocks: list[Any],
     context: PyTree,
-    points: tuple[np.ndarray, ...],
-    floats: int,
+    points: Points,
+    workspace: int,
     ctx: ExecutionContext,
-    phase: str,
-    strip: int | None = None,
+    *,
+    label: str,
+    row_chunk: int | None = None,
 ) -> PyTree:
     """Matrix of entry(context, feature, *point), rows over points and columns over features.
 
-    Calls with one strip and one block size compile once, for large matrices twice, whatever the
+    Calls with one row chunk and one block size compile once, for large matrices twice, whatever the
     numbers of points and of blocks are.
 
     Args:
@@ -45,109 +48,87 @@ def assemble_matrix(
         blocks: blocks of features, modules whose arrays have a leading axis over features.
         context: traced pytree, passed to `entry`.
         points: arrays with a leading axis over points.
-        floats: the floats that one entry may need for intermediate values.
+        workspace: the floats that one entry may need for intermediate values.
         ctx: device, memory limit and progress callback.
-        phase: name of the phase for progress reports.
-        strip: upper bound on the points per compiled call.
+        label: the phase in progress reports.
+        row_chunk: upper bound on the points per compiled call.
 
     Returns:
         Matrices of shape (points, features) on the device.
     """
 
     def work(ctx: ExecutionContext) -> PyTree:
-        rows, columns = len(points[0]), sum(map(_length, blocks))
-        result: PyTree = None
-        done = 0
-        calls = _calls(blocks, rows, strip, lambda size: _cut(size, floats, points, ctx))
-        for block, column, start, height, tile in calls:
-            chunk = tuple(jnp.asarray(p[start : start + height]) for p in points)
-            entries = _strip(entry, block, context, chunk, tile)
+        shape = (len(points[0]), sum(map(_length, blocks)))
+        total, done, result = shape[0] * shape[1], 0, None
+        sizes = partial(_chunk_sizes, workspace=workspace, points=points, ctx=ctx)
+        for block, column, start, height, width in _schedule(blocks, shape[0], row_chunk, sizes):
+            chunk = tuple(p[start : start + height] for p in points)
+            entries = _entries(entry, block, context, chunk, width)
             if result is None:
-                result = jax.tree.map(lambda _: jnp.zeros((rows, columns)), entries)
-            result = _place(result, entries, start, column)
-            jax.block_until_ready(result)
-            # `min`, because the last strip overlaps the one before it.
-            done = min(done + height * _length(block), rows * columns)
-            ctx.progress(phase, done, rows * columns)
+                result = jax.tree.map(lambda _: _zeros(shape), entries)
+            result = jax.block_until_ready(_write_block(result, entries, start, column))
+            # `min`, because the last chunk overlaps the one before it.
+            done = min(done + height * _length(block), total)
+            ctx.progress(label, done, total)
         return result
 
     return within_memory(work, ctx)
 
 
 class _Call(NamedTuple):
-    """One compiled call: a block of features at a strip of points."""
+    """One compiled call: a block of features at a row chunk."""
 
     block: Any
     column: int  # first column of the block in the matrix
-    row: int  # first row of the strip
-    height: int  # rows of the strip
-    tile: int  # features per chunk
+    row: int  # first row of the chunk
+    height: int  # rows of the chunk
+    width: int  # features per feature chunk
 
 
 # Fewest calls for which compiling one more shape takes less time than the overhead of the calls.
 _MANY = 1000
-_MERGED = 16  # number of blocks, and of strips, that are then merged into one call
+_MERGED = 16  # number of blocks, and of row chunks, that are then merged into one call
 
 
-def _calls(
-    blocks: list[Any], rows: int, strip: int | None, cut: Callable[[int], tuple[int, int]]
+def _schedule(
+    blocks: list[Any], rows: int, row_chunk: int | None, sizes: Callable[[int], tuple[int, int]]
 ) -> Iterator[_Call]:
-    """Divide a matrix into compiled calls of one block and one strip each.
+    """Divide a matrix into compiled calls.
 
     If there would be more than `_MANY` calls, runs of `_MERGED` blocks of the same structure and
-    shape are merged, and so are strips; rows left over are computed block by block.
+    shape are merged, and so are row chunks; rows left over are computed block by block.
 
     Args:
         blocks: blocks of features.
         rows: number of points.
-        strip: upper bound on the points per call.
-        cut: maps a number of features to (points per strip, features per tile).
+        row_chunk: upper bound on the points per call.
+        sizes: maps a number of features to (points, features) per chunk.
     """
-
-    def strips(block: Any, column: int, first: int, max_height: int) -> Iterator[_Call]:
-        """The calls for the rows of a block from `first` on."""
-        height, tile = cut(_length(block))
-        height = min(height, max_height, rows)
-        yield from (
-            _Call(block, column, start, height, tile)
-            for start in _starts(rows, height)
-            if start + height > first
-        )
-
-    max_height = strip or rows
-    merging = strip is not None and len(blocks) * rows > _MANY * strip
-    column = 0
+    max_height, column = row_chunk or rows, 0
+    merging = row_chunk is not None and len(blocks) * rows > _MANY * row_chunk
     while blocks:
-        size, group = _length(blocks[0]), blocks[:_MERGED]
-        merged_height = 0  # a multiple of the strip
-        if merging and size:
-            highest = min(cut(_MERGED * size)[0], _MERGED * max_height, rows)
-            merged_height = highest // max_height * max_height
-        done = 0  # rows that the merged block has computed
-        if merged_height and len(group) == _MERGED and _have_same_structure(group):
-            done = rows // merged_height * merged_height
-            merged = jax.tree.map(lambda *parts: jnp.concatenate(parts), *group)
-            yield from (
-                call
-                for call in strips(merged, column, 0, merged_height)
-                if call.row + call.height <= done
-            )
-        else:
-            group = group[:1]
-        for block in group:
-            if _length(block):
-                yield from strips(block, column, done, max_height) if done < rows else ()
-            column += _length(block)
-        blocks = blocks[len(group) :]
-
-
-def _have_same_structure(blocks: list[Any]) -> bool:
-    """Whether blocks agree in tree structure, shapes and dtypes, so that they can be merged."""
-    return len({_structure(block) for block in blocks}) == 1
+        group, done = blocks[:_MERGED], 0  # rows that merged blocks compute
+        size = _length(group[0])
+        if merging and size and len(group) == _MERGED and len(set(map(_structure, group))) == 1:
+            height, width = sizes(_MERGED * size)
+            height = min(height, _MERGED * max_height, rows) // max_height * max_height
+            if height:
+                done = rows // height * height
+                merged = jax.tree.map(lambda *parts: jnp.concatenate(parts), *group)
+                yield from (_Call(merged, column, i, height, width) for i in range(0, done, height))
+        for block in group if done else group[:1]:
+            if size := _length(block):
+                height, width = sizes(size)
+                height = min(height, max_height, rows)
+                for start in _chunk_starts(rows, height):
+                    if start + height > done:
+                        yield _Call(block, column, start, height, width)
+            column += size
+            blocks = blocks[1:]
 
 
 def _structure(block: Any) -> Any:
-    """Tree structure, shapes and dtypes of a block."""
+    """Tree structure, shapes and dtypes: blocks with the same can be concatenated."""
     leaves, structure = jax.tree.flatten(block)
     return structure, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves)
 
@@ -156,10 +137,11 @@ def weighted_sum(
     terms: Callable[..., PyTree],
     blocks: list[tuple[Any, Float[Array, " features"]]],
     context: PyTree,
-    points: tuple[np.ndarray, ...],
-    floats: int,
+    points: Points,
+    workspace: int,
     ctx: ExecutionContext,
-    phase: str,
+    *,
+    label: str,
 ) -> PyTree:
     """Sum over all features of terms(context, features, weights, *point), at all points.
 
@@ -168,22 +150,23 @@ def weighted_sum(
         blocks: blocks of features with their weights, shape (features, ...).
         context: traced pytree, passed to `terms`.
         points: arrays with a leading axis over points.
-        floats: the floats that one (point, feature) may need for intermediate values.
+        workspace: the floats that one (point, feature) may need for intermediate values.
         ctx: device, memory limit and progress callback.
-        phase: name of the phase for progress reports.
+        label: the phase in progress reports.
 
     Returns:
         A pytree of NumPy arrays with a leading axis over points.
     """
 
     def work(ctx: ExecutionContext) -> PyTree:
-        strip, tile = _cut(max(_length(block) for block, _ in blocks), floats, points, ctx)
+        largest = max(_length(block) for block, _ in blocks)
+        height, width = _chunk_sizes(largest, workspace, points, ctx)
         rows = len(points[0])
-        return _stream(
-            lambda chunk: _sum(terms, blocks, context, chunk, tile),
+        return _map_chunks(
+            lambda chunk: _sum(terms, blocks, context, chunk, width),
             points,
-            strip,
-            lambda done: ctx.progress(phase, done, rows),
+            height,
+            lambda done: ctx.progress(label, done, rows),
         )
 
     return within_memory(work, ctx)
@@ -192,43 +175,40 @@ def weighted_sum(
 def map_points(
     function: Callable[..., PyTree],
     context: PyTree,
-    points: tuple[np.ndarray, ...],
-    floats: int,
+    points: Points,
+    workspace: int,
     ctx: ExecutionContext,
 ) -> PyTree:
     """Values function(context, *point) at all points, as NumPy arrays.
 
-    No progress is reported, because this is fast. Arguments are those of `contract`.
+    No progress is reported, because this is fast. Arguments are those of `weighted_sum`.
     """
 
     def work(ctx: ExecutionContext) -> PyTree:
-        strip, _ = _cut(1, floats, points, ctx)
-        return _stream(lambda chunk: _map(function, context, chunk), points, strip)
+        height, _ = _chunk_sizes(1, workspace, points, ctx)
+        return _map_chunks(lambda chunk: _map(function, context, chunk), points, height)
 
     return within_memory(work, ctx)
 
 
-def _stream(
-    run: Callable[[tuple[Array, ...]], PyTree],
-    points: tuple[np.ndarray, ...],
-    strip: int,
+def _map_chunks(
+    run: Callable[[Points], PyTree],
+    points: Points,
+    height: int,
     report: Callable[[int], None] = lambda done: None,
 ) -> PyTree:
-    """Apply `run` to one strip of points after the other, and concatenate the results in NumPy."""
+    """Apply `run` to one row chunk after the other, and concatenate the results in NumPy."""
     rows, done, pieces = len(points[0]), 0, []
-    if rows < strip:
+    if rows < height:
         # Few points: pad to the next power of two, so that few shapes are ever compiled.
-        strip = min(strip, 1 << (rows - 1).bit_length())
-    for start in _starts(rows, strip):
-        chunk = (p[start : start + strip] for p in points)
-        padded = tuple(
-            jnp.asarray(np.concatenate([p, np.repeat(p[-1:], strip - len(p), axis=0)]))
-            for p in chunk
-        )
-        piece = jax.tree.map(np.asarray, run(padded))
-        # The last strip overlaps the one before it, or runs past the end: keep only new rows.
+        height = min(height, 1 << (rows - 1).bit_length())
+    for start in _chunk_starts(rows, height):
+        chunk = (p[start : start + height] for p in points)
+        padded = (np.concatenate([p, np.repeat(p[-1:], height - len(p), axis=0)]) for p in chunk)
+        piece = jax.tree.map(np.asarray, run(tuple(padded)))
+        # The last chunk overlaps the one before it, or runs past the end: keep only new rows.
         pieces.append(jax.tree.map(lambda a, first=done - start: a[first : rows - start], piece))
-        done = min(start + strip, rows)
+        done = min(start + height, rows)
         report(done)
     return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
 
@@ -238,53 +218,49 @@ def _length(block: Any) -> int:
     return len(jax.tree.leaves(block)[0])
 
 
-def _cut(
-    features: int, floats: int, points: tuple[np.ndarray, ...], ctx: ExecutionContext
+def _chunk_sizes(
+    features: int, workspace: int, points: Points, ctx: ExecutionContext
 ) -> tuple[int, int]:
-    """Choose the sizes of chunks: points per strip and features per tile.
+    """Choose the points per row chunk and the features per feature chunk.
 
-    `floats` is the workspace of one (point, feature). A tile has 64 features on a CPU and 256 on a
-    GPU, or fewer if memory is short; the strip then fills `tile_bytes` or a second of work.
+    A feature chunk has 64 features on a CPU and 256 on a GPU, or fewer if memory is short; the row
+    chunk then fills `tile_bytes` or a second of work.
     """
-    entries = max(1, ctx.tile_bytes // (8 * floats))
-    width = sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
-    work = _STRIP_COORDINATES.get(ctx.device.platform, 1e9)
+    entries = max(1, ctx.tile_bytes // (8 * workspace))
+    coordinates = sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
+    work = _CALL_COORDINATES.get(ctx.device.platform, 1e9)
+    max_width = 64 if ctx.device.platform == "cpu" else 256
     if entries < 64 * 64:
-        max_tile = int(np.sqrt(entries))
-    else:
-        max_tile = 64 if ctx.device.platform == "cpu" else 256
-    tile = max(1, min(features, max_tile))
-    return max(1, min(entries // tile, int(work / (features * width)))), tile
+        max_width = int(np.sqrt(entries))
+    width = max(1, min(features, max_width))
+    return max(1, min(entries // width, int(work / (features * coordinates)))), width
 
 
-def _starts(rows: int, strip: int) -> list[int]:
-    """First rows of the strips; the last strip ends at the last row, unless there are too few."""
-    return [max(0, min(start, rows - strip)) for start in range(0, rows, strip)]
+def _chunk_starts(rows: int, height: int) -> list[int]:
+    """First rows of the chunks; the last chunk ends at the last row, unless there are too few."""
+    return [max(0, min(start, rows - height)) for start in range(0, rows, height)]
 
 
-def _tile_indices(size: int, tile: int) -> Array:
-    """Feature indices, shape (tiles, tile); those past the end repeat the last feature."""
-    return jnp.minimum(jnp.arange(-(-size // tile) * tile), size - 1).reshape(-1, tile)
+def _chunk_indices(size: int, width: int) -> Array:
+    """Feature indices, shape (chunks, width); those past the end repeat the last feature."""
+    return jnp.minimum(jnp.arange(-(-size // width) * width), size - 1).reshape(-1, width)
+
+
+_zeros = jax.jit(jnp.zeros, static_argnums=0)  # one program; eager `jnp.zeros` takes two
 
 
 @partial(jax.jit, donate_argnums=0)
-def _place(result: PyTree, entries: PyTree, row: int, column: int) -> PyTree:
-    """Write `entries` into the matrices `result` at (row, column), in place."""
+def _write_block(matrices: PyTree, entries: PyTree, row: int, column: int) -> PyTree:
+    """Write `entries` into the matrices at (row, column), in place."""
     return jax.tree.map(
-        lambda assemble_matrix, part: jax.lax.dynamic_update_slice(
-            assemble_matrix, part, (row, column)
-        ),
-        result,
+        lambda matrix, part: jax.lax.dynamic_update_slice(matrix, part, (row, column)),
+        matrices,
         entries,
     )
 
 
 def _compiled(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """Decorator: `eqx.filter_jit` with compiler options that depend on the platform.
-
-    On a GPU XLA does not compare its two code generators on each fusion: this comparison took 195
-    seconds for one sum over tiles in 1000 dimensions, and gains nothing on such sums.
-    """
+    """Decorator: `eqx.filter_jit` with compiler options that depend on the platform."""
 
     @cache
     def on(platform: str) -> Callable[..., PyTree]:
@@ -292,23 +268,20 @@ def _compiled(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
 
     @wraps(function)
     def run(*arguments: Any) -> PyTree:
-        return on(_platform())(*arguments)
+        device = jax.config.jax_default_device or jax.default_backend()  # type: ignore[attr-defined]
+        return on(device if isinstance(device, str) else device.platform)(*arguments)
 
     run.on = on  # type: ignore[attr-defined]
     return run
 
 
-def _platform() -> str:
-    """Platform of the default device."""
-    device = jax.config.jax_default_device  # type: ignore[attr-defined]
-    if device is None:
-        return jax.default_backend()
-    return device if isinstance(device, str) else device.platform
-
-
 @cache
 def compiler_options(platform: str) -> dict[str, Any] | None:
-    """XLA compiler options for a platform, or None."""
+    """XLA compiler options for a platform, or None.
+
+    On a GPU XLA does not compare its two code generators on each fusion: this comparison took 195
+    seconds for one sum over chunks in 1000 dimensions, and gains nothing on such sums.
+    """
     if platform == "cpu":
         return None
     options = {"xla_gpu_experimental_enable_fusion_autotuner": False}
@@ -320,19 +293,19 @@ def compiler_options(platform: str) -> dict[str, Any] | None:
 
 
 @_compiled
-def _strip(
-    entry: Callable[..., PyTree], block: Any, context: PyTree, points: tuple[Array, ...], tile: int
+def _entries(
+    entry: Callable[..., PyTree], block: Any, context: PyTree, points: tuple[Array, ...], width: int
 ) -> PyTree:
-    """Entries of one block at one strip of points, shape (points, features), tile by tile."""
+    """Entries of one block at one row chunk, shape (points, features)."""
     size = _length(block)
 
-    def one_tile(index: Array) -> PyTree:
+    def one_chunk(index: Array) -> PyTree:
         features = jax.tree.map(lambda a: a[index], block)
         over_features = jax.vmap(partial(entry, context), in_axes=(0, *[None] * len(points)))
         return jax.vmap(over_features, in_axes=(None, *[0] * len(points)))(features, *points)
 
-    tiles = jax.lax.map(one_tile, _tile_indices(size, tile))  # (tiles, points, tile)
-    return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)[:, :size], tiles)
+    chunks = jax.lax.map(one_chunk, _chunk_indices(size, width))  # (chunks, points, width)
+    return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)[:, :size], chunks)
 
 
 @_compiled
@@ -341,24 +314,24 @@ def _sum(
     blocks: list[tuple[Any, Array]],
     context: PyTree,
     points: tuple[Array, ...],
-    tile: int,
+    width: int,
 ) -> PyTree:
-    """Weighted sums over all blocks at one strip of points."""
+    """Weighted sums over all blocks at one row chunk."""
 
     def one_block(block: Any, weights: Array) -> PyTree:
-        index = _tile_indices(len(weights), min(tile, len(weights)))
+        index = _chunk_indices(len(weights), min(width, len(weights)))
         # Repeated features at the end get weight zero.
         padding = [(0, index.size - len(weights)), *[(0, 0)] * (weights.ndim - 1)]
         padded = jnp.pad(weights, padding).reshape(*index.shape, *weights.shape[1:])
 
-        def one_tile(index: Array, weights: Array) -> PyTree:
+        def one_chunk(index: Array, weights: Array) -> PyTree:
             features = jax.tree.map(lambda a: a[index], block)
             return jax.vmap(partial(terms, context, features, weights))(*points)
 
         def add(total: PyTree, piece: tuple[Array, Array]) -> tuple[PyTree, None]:
-            return jax.tree.map(jnp.add, total, one_tile(*piece)), None
+            return jax.tree.map(jnp.add, total, one_chunk(*piece)), None
 
-        shapes = jax.eval_shape(one_tile, index[0], padded[0])
+        shapes = jax.eval_shape(one_chunk, index[0], padded[0])
         zero = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         return jax.lax.scan(add, zero, (index, padded))[0]
 
@@ -367,5 +340,5 @@ def _sum(
 
 @_compiled
 def _map(function: Callable[..., PyTree], context: PyTree, points: tuple[Array, ...]) -> PyTree:
-    """Values of a function at one strip of points."""
+    """Values of a function at one row chunk."""
     return jax.vmap(partial(function, context))(*points)

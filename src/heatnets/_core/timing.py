@@ -15,12 +15,7 @@ class PhaseTimer:
     """Seconds per phase; compilation time is subtracted from its phase and added to "compile"."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {
-            "compile": 0.0,
-            "pilot": 0.0,
-            "assembly": 0.0,
-            "solve": 0.0,
-        }
+        self.seconds = dict.fromkeys(("compile", "pilot", "assembly", "solve"), 0.0)
 
     def add(self, seconds: dict[str, float]) -> None:
         """Add the seconds per phase of an earlier run."""
@@ -30,19 +25,18 @@ class PhaseTimer:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Measure the body of a `with` statement as the phase `name`."""
-        compiling = 0.0
+        compilations: list[float] = []
 
         def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
-            nonlocal compiling
             if event == _BACKEND_COMPILE:
-                compiling += duration_secs
+                compilations.append(duration_secs)
 
         jax.monitoring.register_event_duration_secs_listener(listen)
         start = time.perf_counter()
         try:
             yield
         finally:
-            elapsed = time.perf_counter() - start
+            elapsed, compiling = time.perf_counter() - start, sum(compilations)
             jax.monitoring.unregister_event_duration_listener(listen)
             self.seconds["compile"] += compiling
             self.seconds[name] = self.seconds.get(name, 0.0) + max(elapsed - compiling, 0.0)

@@ -10,14 +10,14 @@ Both parts are estimated by Monte Carlo, with standard errors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from heatnets.certify.error_equation import NetworkEvaluator, richardson, step_bias_bound
-from heatnets.pde.canonical import CanonicalProblem
+from heatnets.certify.evaluator import NetworkEvaluator
+from heatnets.certify.path_sampling import Starts, antithetic_mean, extrapolate, step_bias_bound
+from heatnets.pde.paths import PathSimulator
 
 _BINS = 8  # intervals of lag
 
@@ -82,26 +82,6 @@ class Explanation:
     influential: tuple[Influence, ...]
     samples: int
 
-    def in_user_units(self, t: float, x: np.ndarray, lags: np.ndarray, unit: float) -> Explanation:
-        """The explanation at the user's time, point and lags, with values times `unit`."""
-
-        def scale(part: Part) -> Part:
-            return Part(unit * part.value, unit * part.error)
-
-        return replace(
-            self,
-            t=t,
-            x=x,
-            lags=lags,
-            value=unit * self.value,
-            initial=scale(self.initial),
-            source=scale(self.source),
-            by_lag=tuple(map(scale, self.by_lag)),
-            network={k: unit * v for k, v in self.network.items()},
-            contributions={k: unit * c for k, c in self.contributions.items()},
-            influential=tuple(i._replace(adds=unit * i.adds) for i in self.influential),
-        )
-
     def __str__(self) -> str:
         width = max(abs(p.value) for p in (self.initial, self.source, *self.by_lag)) or 1.0
 
@@ -142,83 +122,83 @@ class Explanation:
 
 
 def explain(
-    problem: CanonicalProblem,
     u: NetworkEvaluator,
     terms: dict[str, tuple[np.ndarray, np.ndarray]],
-    t: float,
-    x: np.ndarray,
+    point: tuple[float, np.ndarray],
+    unit: float,
     samples: int,
     rng: np.random.Generator,
 ) -> Explanation:
     """Explain the value at one point.
 
     Args:
-        problem: the canonical problem.
-        u: functions of the network and of the data.
+        u: the network and the data.
         terms: for each kind of feature the weights at time t and the values φ_j(t, x), (M,) each.
-        t: the time.
-        x: the point, (dim,).
+        point: t and x (dim,), canonical; those of the result and its lags are canonical, too.
+        unit: factor from values of the canonical problem to the user's.
         samples: Monte Carlo samples for each part, in antithetic pairs.
         rng: generator of the random numbers.
     """
     contributions = {kind: w * phi for kind, (w, phi) in terms.items()}
     everything = np.concatenate(list(contributions.values()))
     size, square = float(np.sum(np.abs(everything))), float(np.sum(everything**2))
-    order = [(kind, int(j)) for kind, c in contributions.items() for j in range(len(c))]
-    order.sort(key=lambda kj: -abs(contributions[kj[0]][kj[1]]))
-    influential = tuple(
-        Influence(k, j, float(contributions[k][j]), float(terms[k][0][j])) for k, j in order[:5]
-    )
+    features = [
+        Influence(kind, j, unit * float(c), float(terms[kind][0][j]))
+        for kind, parts in contributions.items()
+        for j, c in enumerate(parts)
+    ]
     pairs = max(samples // 2, 2)
-    initial, by_lag = _monte_carlo_parts(problem, u, t, x, pairs, rng)
+    initial, by_lag = _monte_carlo_parts(u, *point, pairs, rng)
     source = Part(sum(p.value for p in by_lag), float(np.sqrt(sum(p.error**2 for p in by_lag))))
+
+    def scale(part: Part) -> Part:
+        return Part(unit * part.value, unit * part.error)
+
     return Explanation(
-        t=t,
-        x=x,
-        value=float(np.sum(everything)),
-        initial=initial,
-        source=source,
-        lags=np.linspace(0, t, len(by_lag) + 1) if by_lag else np.zeros(0),
-        by_lag=tuple(by_lag),
-        network={kind: float(np.sum(c)) for kind, c in contributions.items()},
-        contributions=contributions,
+        *point,
+        value=unit * float(np.sum(everything)),
+        initial=scale(initial),
+        source=scale(source),
+        lags=np.linspace(0, point[0], len(by_lag) + 1) if by_lag else np.zeros(0),
+        by_lag=tuple(map(scale, by_lag)),
+        network={kind: unit * float(np.sum(c)) for kind, c in contributions.items()},
+        contributions={kind: unit * c for kind, c in contributions.items()},
         weights={kind: w for kind, (w, _) in terms.items()},
         effective=size**2 / square if square else 0.0,
-        influential=influential,
+        influential=tuple(sorted(features, key=lambda f: -abs(f.adds))[:5]),
         samples=2 * pairs,
     )
 
 
 def _monte_carlo_parts(
-    problem: CanonicalProblem, u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any
+    u: NetworkEvaluator, t: float, x: np.ndarray, pairs: int, rng: Any
 ) -> tuple[Part, list[Part]]:
     """E[u0(X_t)], and the integrals of E[F] over intervals of lag, from antithetic pairs."""
+    problem = u.canonical
+    starts = Starts(np.full(pairs, t), np.broadcast_to(x, (pairs, len(x))))
 
-    def mean(
-        lag: np.ndarray, function: Callable[[np.ndarray], np.ndarray], length: float = 1.0
-    ) -> Part:
-        """`length` times the weighted mean of a function of places at the ends of paths.
+    def mean(function: Callable[..., np.ndarray], lag: np.ndarray, length: float = 1.0) -> Part:
+        """`length` times the weighted mean of a function over the ends of paths.
 
         The change with half as many steps of the paths counts as error.
         """
-        noise, levels = problem.paths.draw(rng, (pairs,), problem.dim), []
-        time, start = np.full(pairs, t), np.broadcast_to(x, (pairs, len(x)))
-        for factor, level, level_noise in problem.paths.richardson_levels(noise):
-            ends = [level.simulate(time, start, lag, sign * level_noise) for sign in (1.0, -1.0)]
-            values = function(np.concatenate([end.position for end in ends]))
-            total = ends[0].weight * values[:pairs] + ends[1].weight * values[pairs:]
-            levels.append((factor, 0.5 * length * total))
-        samples, changes = richardson(levels)
-        noise_error = samples.std(ddof=1) / np.sqrt(pairs)
-        return Part(
-            float(samples.mean()), float(noise_error + step_bias_bound(changes.mean(axis=0)))
-        )
 
-    initial = mean(np.full(pairs, t), u.initial)
+        def sample(level: PathSimulator, noise: np.ndarray) -> tuple[np.ndarray, None]:
+            (value,) = antithetic_mean(function, level, starts, lag, noise)
+            return length * value, None
+
+        noise = problem.paths.sample_noise(rng, (pairs,), problem.dim)
+        samples, steps, _ = extrapolate(problem.paths, noise, sample)
+        error = samples.std(ddof=1) / np.sqrt(pairs)
+        if steps is not None:
+            error += step_bias_bound(steps.mean(axis=0))
+        return Part(float(samples.mean()), float(error))
+
+    initial = mean(u.initial, np.full(pairs, t))
     if not problem.has_source or t == 0:
         return initial, []
     by_lag = []
     for k in range(_BINS):
         lag = t * (k + rng.random(pairs)) / _BINS
-        by_lag.append(mean(lag, partial(u.source, np.tile(t - lag, 2)), t / _BINS))
+        by_lag.append(mean(u.source_at_network, lag, t / _BINS))
     return initial, by_lag

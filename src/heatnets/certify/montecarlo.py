@@ -9,9 +9,10 @@ uniform on 𝒟(t).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,11 +33,11 @@ from heatnets._core.errors import (
 from heatnets._core.execution import ExecutionContext, make_context
 from heatnets._core.precision import with_x64
 from heatnets._core.tiling import map_points, weighted_sum
-from heatnets.features.equation import Equation, on_device, values_only
-from heatnets.features.features import KernelSource
-from heatnets.features.lag_transform import LagTransform, log_kernel_constant
+from heatnets.features.equation import equation_values_only, to_jax
+from heatnets.features.features import Equation
+from heatnets.features.kernels import KernelSource, LagTransform
 from heatnets.pde.canonical import CanonicalProblem
-from heatnets.pde.function import place
+from heatnets.pde.function import format_point
 from heatnets.pde.paths import PathSimulator
 from heatnets.pde.problem import Problem
 
@@ -118,17 +119,33 @@ def importance(
     True
     """
     _check_problem(problem)
-    ctx = make_context(device, memory, progress)
-    return _run(_importance_terms, problem, t, x, samples, confidence, seed, "monte carlo", ctx, ())
+    request = _Request(samples, confidence, seed, make_context(device, memory, progress))
+    return _estimate(problem, t, x, request)
+
+
+class _Request(NamedTuple):
+    """Options of an estimate.
+
+    `terms` gives the sums over samples at one point; `extra` are further arrays for it: A and the
+    shortest lag (relative to t) for `transformed`, nothing for `importance`.
+    """
+
+    samples: int
+    confidence: float
+    seed: Any
+    ctx: ExecutionContext
+    stream: str = "monte carlo"
+    terms: Callable[..., Any] | None = None
+    extra: tuple[Array, ...] = ()
 
 
 def mild_samples(
     problem: CanonicalProblem,
-    t: np.ndarray,
-    x: np.ndarray,
+    points: tuple[np.ndarray, np.ndarray],
     samples: int,
     seed: int,
     ctx: ExecutionContext,
+    *,
     stream: str = "",
     paired: bool = False,
 ) -> Estimate:
@@ -137,7 +154,9 @@ def mild_samples(
     Samples are antithetic pairs if `paired`. Nothing else draws from their random stream.
     """
     terms = _paired_terms if paired else _importance_terms
-    return _sample(terms, problem, t, x, samples, 0.95, seed, f"mild rows{stream}", ctx, ())
+    return _sample(
+        problem, *points, _Request(samples, 0.95, seed, ctx, f"mild rows{stream}", terms)
+    )
 
 
 @with_x64
@@ -197,17 +216,15 @@ def transformed(
             "`transformed` needs a scalar diffusion, and no coefficient that varies. "
             "Use montecarlo.importance."
         )
-    times, places = problem.transform.to_canonical(*problem.points(t, x, positive_time=True)[:2])
+    times, places = problem.transform.to_canonical(*problem.as_points(t, x, positive_time=True)[:2])
     reach = np.max(np.abs(places)) + 6 * np.sqrt(2 * canonical.diffusion.scalar * np.max(times))
     if half_width is None:
         A = max(5.0, float(reach))
     else:
         A = check_positive("half_width", half_width, "It is A in [-A, A]^d.")
-    ctx = make_context(device, memory, progress)
-    context = (jnp.asarray(A), jnp.asarray(shortest_lag))
-    return _run(
-        _transformed_terms, problem, t, x, samples, confidence, seed, "monte carlo", ctx, context
-    )
+    request = _Request(samples, confidence, seed, make_context(device, memory, progress))
+    extra = (jnp.asarray(A), jnp.asarray(shortest_lag))
+    return _estimate(problem, t, x, request._replace(terms=_transformed_terms, extra=extra))
 
 
 def _check_problem(problem: Any) -> None:
@@ -217,87 +234,64 @@ def _check_problem(problem: Any) -> None:
             f"`problem` must be a hn.Problem; got {short_repr(problem)}. "
             "For a solution u it is u.problem."
         )
-    if problem.nonlinear is not None:
+    if problem.canonical.source.uses_u:
         raise InputError(
             "`source` depends on u, which a sample of a path does not know: there is no direct "
             "estimator. Solve it, hn.solve(problem), and certify the value."
         )
 
 
-def _run(
-    terms: Any,
-    problem: Problem,
-    t: Any,
-    x: Any,
-    samples: Any,
-    confidence: Any,
-    seed: Any,
-    stream: str,
-    ctx: ExecutionContext,
-    extra: tuple[Array, ...],
-) -> Estimate:
+def _estimate(problem: Problem, t: Any, x: Any, request: _Request) -> Estimate:
     """Check the arguments, and estimate u at the user's points, in the user's units."""
-    samples = check_int("samples", samples, 2, "A standard error needs at least two.")
-    level = check_fraction("confidence", confidence)
-    user_t, user_x, single = problem.points(t, x)
-    scale = problem.transform.value_scale(user_t)
-    points = problem.transform.to_canonical(user_t, user_x)
-    est = _sample(terms, problem.canonical, *points, samples, level, seed, stream, ctx, extra)
-    fields = (est.value, est.standard_error, est.low, est.high, est.truncation_bias)
-    value, error, low, high, bias = (scale[0] * f[0] if single else scale * f for f in fields)
-    return Estimate(value, error, low, high, samples, level, bias)
+    request = request._replace(
+        samples=check_int("samples", request.samples, 2, "A standard error needs at least two."),
+        confidence=check_fraction("confidence", request.confidence),
+    )
+    times, points, single = problem.as_points(t, x)
+    scale = problem.transform.value_scale(times)
+    estimate = _sample(problem.canonical, *problem.transform.to_canonical(times, points), request)
+    names = ("value", "standard_error", "low", "high", "truncation_bias")
+    scaled = {name: scale * getattr(estimate, name) for name in names}
+    return replace(estimate, **{k: v[0] if single else v for k, v in scaled.items()})
 
 
 def _sample(
-    terms: Any,
-    problem: CanonicalProblem,
-    times: np.ndarray,
-    places: np.ndarray,
-    samples: int,
-    level: float,
-    seed: Any,
-    stream: str,
-    ctx: ExecutionContext,
-    extra: tuple[Array, ...],
+    problem: CanonicalProblem, times: np.ndarray, places: np.ndarray, request: _Request
 ) -> Estimate:
-    """The estimate at n canonical points, times (n,) and places (n, dim).
-
-    `terms` gives the sums over samples at one point; `extra` are further arrays for it: A and the
-    shortest lag (relative to t) for `transformed`, nothing for `importance`.
-    """
+    """The estimate at n canonical points, times (n,) and places (n, dim)."""
+    samples, confidence, seed, ctx, stream, terms, extra = request
     with ctx.active():
-        equation = values_only(problem)
-        simulator = on_device(problem.paths)
+        equation, simulator = equation_values_only(problem), to_jax(problem.paths)
         context = (equation, simulator, streams.key(streams.check_seed(seed), stream), *extra)
         points = (np.arange(len(times)), times, places)
         floats = 12 * int(np.prod(simulator.noise_shape(problem.dim))) + 40
         blocks = [(jnp.arange(samples), jnp.ones(samples))]
         total, square, bias_total = weighted_sum(
-            terms, blocks, context, points, floats, ctx, "samples"
+            terms or _importance_terms, blocks, context, points, floats, ctx, label="samples"
         )
         base = map_points(_centre, equation, (times, places), 4 * problem.dim, ctx)
     bad = np.flatnonzero(~np.isfinite(total + square))
     if bad.size:
         point = problem.outer_transform.from_canonical(times[bad[0]], places[bad[0]])
         raise NumericalError(
-            f"Monte Carlo samples from {place(list(point))} are not finite: "
+            f"Monte Carlo samples from {format_point(list(point))} are not finite: "
             f"`{problem.data_name}` or `source` is not finite on a path from there."
         )
     mean = total / samples
     error = np.sqrt(np.maximum(square / samples - mean**2, 0.0) / (samples - 1))
-    half = error * scipy.special.stdtrit(samples - 1, 0.5 * (1 + level))
+    half = error * scipy.special.stdtrit(samples - 1, 0.5 * (1 + confidence))
     bias = np.abs(bias_total) / samples
-    if len(extra):
+    if not extra:
+        half = half + bias
+    else:
         bias = float(extra[1]) * times * bias if problem.dim > 1 else np.zeros_like(times)
-    half = half + (0.0 if len(extra) else bias)
-    return Estimate(
-        base + mean, error, base + mean - half, base + mean + half, samples, level, np.asarray(bias)
-    )
+    value = base + mean
+    return Estimate(value, error, value - half, value + half, samples, confidence, np.asarray(bias))
 
 
 def _centre(equation: Equation, t: Array, x: Array) -> Array:
     """u0(x) + t F(t, x). It is subtracted from samples to avoid cancellation in their variance."""
-    return equation.initial(x) + t * equation.forcing(t, x)
+    return equation.initial(x) + t * equation.source_value(t, x)
 
 
 def _moments(
@@ -328,26 +322,21 @@ def _importance_sample(
     r, shape = jax.random.uniform(third), simulator.noise_shape(x.size)
     eta, xi = (simulator.scale_noise(jax.random.normal(k, shape)) for k in (first, second))
 
-    def evaluate_paths(start: _Level, inside: _Level, sign: float) -> Array:
-        _, start_simulator, start_noise = start
-        _, inside_simulator, inside_noise = inside
-        end = start_simulator.simulate_one(t, x, t, sign * start_noise)
-        mid = inside_simulator.simulate_one(t, x, (1 - r) * t, sign * inside_noise)
-        initial = end.weight * equation.initial(end.position)
-        return initial + t * mid.weight * equation.forcing(r * t, mid.position)
-
     # Levels with the factor zero only check the order of the steps: not here.
     pairs = zip(simulator.richardson_levels(eta), simulator.richardson_levels(xi), strict=True)
-    levels = [(start, inside) for start, inside in pairs if start[0]]
-    values = []
-    for start, inside in levels:
-        total = sum((evaluate_paths(start, inside, s) for s in signs), jnp.zeros(()))
+    value, values = jnp.zeros(()), []
+    for (factor, level, start_noise), (_, _, noise) in pairs:
+        if not factor:
+            continue
+        total = jnp.zeros(())
+        for sign in signs:
+            end = level.simulate_one(t, x, t, sign * start_noise)
+            mid = level.simulate_one(t, x, (1 - r) * t, sign * noise)
+            initial = end.weight * equation.initial(end.position)
+            total = total + (initial + t * mid.weight * equation.source_value(r * t, mid.position))
         values.append(total / len(signs))
-    value = sum((start[0] * v for (start, _), v in zip(levels, values, strict=True)), jnp.zeros(()))
+        value = value + factor * values[-1]
     return value, values[0] - values[min(1, len(values) - 1)]
-
-
-_Level = tuple[float, PathSimulator, Array]  # factor, simulator and noise of a level of steps
 
 
 def _importance_terms(
@@ -357,9 +346,10 @@ def _importance_terms(
     index: Array,
     t: Array,
     x: Array,
+    *,
     signs: tuple[float, ...] = (1.0,),
 ) -> tuple[Array, ...]:
-    """Sums over samples of `importance` at one point; for `contract`.
+    """Sums over samples of `importance` at one point; for `weighted_sum`.
 
     Args:
         context: equation, simulator of paths and random key.
@@ -396,18 +386,18 @@ def _transformed_terms(
         y = jax.random.uniform(first, (d,), minval=-A, maxval=A)
         weight = jnp.exp(log_box - 0.5 * d * jnp.log(jnp.pi) - jnp.sum(y**2))
         noise = equation.diffusion.apply_sqrt(jnp.sqrt(2.0) * y)
-        value = weight * equation.initial(equation.flow(t, x, noise))
+        value = weight * equation.initial(equation.displace(t, x, noise))
         if equation.source is None:
             return value, jnp.zeros(())
         z = jax.random.uniform(second, (d,), minval=-A, maxval=A)
-        lag = lags.at(jax.random.uniform(third))
-        log_c = jnp.log(lags.length) + log_box + log_kernel_constant(d, equation.diffusion.scalar)
+        lag = lags.lag(jax.random.uniform(third))
+        log_c = jnp.log(lags.length) + log_box + lags.log_constant(equation.diffusion.scalar)
         kernel = KernelSource(z, lag, log_c).value(equation, t, x)
         # The cut leaves out the mean of F over lags below the shortest, times that lag.
         short = shortest * t * jax.random.uniform(fourth)
         time = t - short
         noise = equation.diffusion.apply_sqrt(jax.random.normal(fifth, (d,)))
-        cut = equation.forcing(time, equation.flow(short, x, noise))
+        cut = equation.source_value(time, equation.displace(short, x, noise))
         return value + kernel, jnp.abs(cut)
 
     return _moments(sample, samples, weights, _centre(equation, t, x))

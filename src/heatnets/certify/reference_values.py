@@ -20,7 +20,7 @@ import scipy.special
 from heatnets._core import streams
 from heatnets._core.execution import ExecutionContext
 from heatnets._core.statistics import (
-    HEAVY,
+    MAX_KURTOSIS_RATIO,
     SIZE_UNKNOWN,
     Pool,
     RelativeError,
@@ -28,11 +28,12 @@ from heatnets._core.statistics import (
     relative_of_squares,
     rms,
 )
-from heatnets.certify.error_equation import antithetic_mean, richardson
-from heatnets.features.equation import Equation
-from heatnets.fit.assembly import forcing, initial_values
+from heatnets.certify.path_sampling import Starts, antithetic_mean, extrapolate, noise_size
+from heatnets.features.features import Equation
+from heatnets.fit.assembly import initial_values, source_values
 from heatnets.fit.collocation import sample_points
 from heatnets.pde.canonical import CanonicalProblem
+from heatnets.pde.paths import PathSimulator
 
 _PER_CALL = 2**13  # pairs at all points together: calls of one shape compile once
 _COORDINATES = 2**22  # most coordinates of the noise of those pairs
@@ -43,6 +44,12 @@ _FEWEST_PAIRS = 64  # at a point: with fewer, normal samples look as if they had
 _MOST = 256  # calls
 HEAVY_SHARE = 0.1  # of the points: if more of them have heavy tails, nothing is known
 _AGREE = 3.0  # standard errors
+
+
+def reference_stream(seed: int, stream: str, mark: streams.Mark = ()) -> np.random.Generator:
+    """The random generator of reference values, by the name of a stream."""
+    return streams.generator(seed, f"{stream}, Monte Carlo values", mark)
+
 
 HEAVY_TAILS = "a few Monte Carlo samples carry the variance at {share:.0f} % of the points"
 
@@ -67,25 +74,20 @@ class ReferenceValues:
         self,
         problem: CanonicalProblem,
         data: Equation,
-        t: np.ndarray,
-        x: np.ndarray,
-        seed: int,
-        stream: str,
+        points: tuple[np.ndarray, np.ndarray],
+        rng: np.random.Generator,
         ctx: ExecutionContext,
-        mark: streams.Mark = (),
         pool: Pool = Pool(),  # noqa: B008
     ) -> None:
-        self._problem, self._data, self._ctx, self._t, self._x = problem, data, ctx, t, x
-        self._rng = streams.generator(seed, f"{stream}, Monte Carlo values", mark)
-        self.factor = problem.value_scale(t) * np.sqrt(pool.weight)
+        self._problem, self._data, self._rng, self._ctx = problem, data, rng, ctx
+        self.points, self._pool = points, pool  # canonical t (n,) and x (n, dim)
+        self.factor = problem.value_scale(points[0]) * np.sqrt(pool.weight)
         self._moments, self._steps = RunningMoments(), RunningMoments()
-        self._source = problem.source is not None
-        self._width = int(np.prod(problem.paths.noise_shape(problem.dim)))
+        self._width = noise_size(problem)
         most_pairs = min(_PER_CALL, _COORDINATES // self._width)
-        self.pairs = int(np.clip(most_pairs // len(t), 2, None))
-        self._single, self._pool = problem.region.single, pool
-        self.calls = 0
-        self.largest = [0.0, 0.0]
+        self.pairs = max(most_pairs // len(self.factor), 2)
+        self._single = problem.region.is_point
+        self.calls, self.largest = 0, [0.0, 0.0]
 
     @classmethod
     def over_region(
@@ -96,6 +98,7 @@ class ReferenceValues:
         stream: str,
         ctx: ExecutionContext,
         entries: int = 0,
+        *,
         points: int = 64,
     ) -> ReferenceValues:
         """Reference values at random points of (0, T] x region (at t = T for a `Point`).
@@ -109,16 +112,10 @@ class ReferenceValues:
             entries: as for `extend`.
             points: the number of points.
         """
-        rng = streams.generator(seed, f"{stream}, points")
-        t, x = sample_points(problem.region, problem.horizon, points, problem.dim, rng)
-        reference = cls(problem, data, t, x, seed, stream, ctx)
+        where = sample_points(problem, points, streams.generator(seed, f"{stream}, points"))
+        reference = cls(problem, data, where, reference_stream(seed, stream), ctx)
         reference.extend(entries)
         return reference
-
-    @property
-    def points(self) -> tuple[np.ndarray, np.ndarray]:
-        """t (n,) and x (n, dim) in the coordinates of the canonical problem."""
-        return self._t, self._x
 
     @property
     def samples(self) -> int:
@@ -135,7 +132,7 @@ class ReferenceValues:
             _FREE // (self._width + _OVERHEAD),
         )
         fewest = max(2, -(-_FEWEST_PAIRS // self.pairs))
-        affordable = pairs // (len(self._t) * self.pairs)
+        affordable = pairs // (len(self.factor) * self.pairs)
         calls = int(np.clip(affordable, fewest, max(_MOST, fewest)))
         for _ in range(self.calls, calls):
             samples, steps = self._draw()
@@ -148,32 +145,26 @@ class ReferenceValues:
 
     def _draw(self) -> tuple[np.ndarray, np.ndarray]:
         """Antithetic pairs of samples, and what halving the steps changes, (points, pairs) each."""
-        simulator, t, x = self._problem.paths, self._t[:, None], self._x[:, None, :]
-        shape = (len(self._t), self.pairs)
-        to_start, inside = (
-            simulator.richardson_levels(simulator.draw(self._rng, shape, self._problem.dim))
-            for _ in range(2)
-        )
-        lag = (1 - self._rng.random(shape)) * t
-        levels = []
-        for (factor, level, start_noise), (_, _, noise) in zip(to_start, inside, strict=True):
-            (value,) = antithetic_mean(
-                lambda s, y: (self._initial(y),), level, t, x, t, start_noise
-            )
-            if self._source:
-                (force,) = antithetic_mean(
-                    lambda s, y: (self._force(s, y),), level, t, x, lag, noise
-                )
-                value = value + t * force
-            levels.append((factor, value))
-        samples, steps = richardson(levels)
-        return samples, steps[..., 0]
+        simulator, (t, x) = self._problem.paths, self.points
+        starts, shape = Starts(t[:, None], x[:, None, :]), (len(t), self.pairs)
+        noises = [simulator.sample_noise(self._rng, shape, self._problem.dim) for _ in range(2)]
+        lag = (1 - self._rng.random(shape)) * starts.t
 
-    def _initial(self, y: np.ndarray) -> np.ndarray:
+        def sample(level: PathSimulator, noise: np.ndarray) -> tuple[np.ndarray, None]:
+            (value,) = antithetic_mean(self._initial, level, starts, starts.t, noise[0])
+            if self._problem.feature_source is not None:
+                (force,) = antithetic_mean(self._force, level, starts, lag, noise[1])
+                value = value + starts.t * force
+            return value, None
+
+        samples, steps, _ = extrapolate(simulator, np.stack(noises), sample)
+        return samples, np.zeros(shape) if steps is None else steps[..., 0]
+
+    def _initial(self, s: np.ndarray, y: np.ndarray) -> np.ndarray:
         return self._record(0, initial_values(self._data, y, self._ctx))
 
     def _force(self, s: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return self._record(1, forcing(self._data, (s, y), self._ctx))
+        return self._record(1, source_values(self._data, (s, y), self._ctx))
 
     def _record(self, kind: int, values: np.ndarray) -> np.ndarray:
         """Keep the largest |value| of u0 (kind 0) or F (kind 1); return the values."""
@@ -187,13 +178,13 @@ class ReferenceValues:
             "monte_carlo": known.value if usable else None,
             "monte_carlo_high": known.high if usable else None,
             "floor": self.floor,
-            "monte_carlo_samples": self.samples * len(self._t),
+            "monte_carlo_samples": self.samples * len(self.factor),
         }
 
     @property
     def heavy(self) -> float:
         """The share of points with heavy tails, where a few samples carry the variance."""
-        return float(np.mean(~(self._moments.kurtosis <= HEAVY * self._moments.count)))
+        return float(np.mean(~(self._moments.kurtosis <= MAX_KURTOSIS_RATIO * self._moments.count)))
 
     def compare(
         self, values: np.ndarray, confidence: float, source: np.ndarray | None = None

@@ -16,15 +16,13 @@ from heatnets.cli import demo, problems, reproduce, results, solve, terminal
 from heatnets.cli.exit_codes import exit_code, exit_on_signals
 
 app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    help="Parabolic PDEs in high dimension.",
+    add_completion=False, rich_markup_mode=None, help="Parabolic PDEs in high dimension."
 )
 
 
 @app.callback(invoke_without_command=True)
 def version(
+    context: typer.Context,
     show: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")
@@ -33,6 +31,8 @@ def version(
     if show:
         print(f"heatnets {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 for _command in (
@@ -59,26 +59,19 @@ def main() -> None:
     exit_on_signals(lambda: "nothing was written")
     terminal.show_warnings_as_lines()
     try:
-        code = app(standalone_mode=False)
+        app(standalone_mode=False)
+        sys.stdout.flush()
     except BrokenPipeError:  # the reader of the output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except Exception as error:
         if hasattr(error, "format_message"):  # usage errors of click
-            if type(error).__name__ == "NoArgsIsHelpError":
-                print(error.format_message())
-                sys.exit(0)
             print(f"heatnets: {error.format_message()} Try heatnets --help.", file=sys.stderr)
             sys.exit(2)
-        error_code = exit_code(error, debug)
-        if error_code is None:
+        code = exit_code(error, debug)
+        if code is None:
             raise
-        sys.exit(error_code)
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(code)
+    sys.exit(0)
 
 
 if __name__ == "__main__":

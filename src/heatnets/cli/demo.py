@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from heatnets import __version__
 from heatnets._core.errors import InputError, NumericalError
 from heatnets.cli import terminal
+from heatnets.cli.terminal import option
 
 
 def demo(
-    dim: Annotated[int, typer.Option(help="Number of space dimensions.")] = 100,
-    seed: Annotated[int, typer.Option(help="Fixes every random stream.")] = 0,
-    out: Annotated[Path, typer.Option(help="Where the picture goes (.png, .svg or .pdf).")] = Path(
+    dim: Annotated[int, option("Number of space dimensions.", True)] = 100,
+    seed: Annotated[int, option("Fixes every random stream.", True)] = 0,
+    out: Annotated[Path, option("Where the picture goes (.png, .svg or .pdf).", True)] = Path(
         "heatnets-demo.png"
     ),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object for machines.")
-    ] = False,
+    as_json: terminal.JsonFlag = False,
 ) -> None:
     """Solve a forced heat equation in 100 dimensions, measure the error, draw a picture."""
     if out.suffix not in (".png", ".svg", ".pdf") or not out.parent.is_dir():
@@ -44,49 +40,30 @@ def demo(
     seconds = time.perf_counter() - start
     if u.solved is False:
         raise NumericalError(why_unsolved(u.stats))
-    features, rows = u.stats["features"], u.stats["rows"]
+    s = u.stats
     t, x = hn.random_points(problem, 1000, seed)
     exact = hn.exact_values(problem, t, x)
     errors = hn.relative_errors(u(t, x), exact)
     # Plain Monte Carlo at the first 100 points, with as many evaluations per point as the network.
-    samples = 2 * sum(features)
+    samples = 2 * sum(s["features"])
     estimate = hn.montecarlo.importance(problem, t[:100], x[:100], samples=samples, seed=seed)
     monte_carlo = hn.relative_errors(estimate.value, exact[:100])
     hn.plots.save(hn.plots.line(u), out)
-    s = u.stats
     facts = {
-        "features": f"{features[0]} + {features[1]} pairs (initial condition + source), "
-        f"directions {s['design']}",
-        "rows": f"{rows[0]} (the equation), the initial condition exactly",
-        "least squares": f"{s['solver']}, rank {s['rank']}, condition {s['condition']:.1e}",
-        "time": f"{seconds:.1f} s, of which {s['seconds']['compile']:.1f} s compilation, "
-        f"on {s['device']}",
-        "estimated error": f"{s['estimated_error']:.1e} (relative L2, without the exact solution)",
+        **terminal.solve_facts(s, "relative L2, without the exact solution", seconds),
         "relative L2 error": f"{errors.l2:.1e} at 1000 random points (L∞ {errors.linf:.1e})",
         "plain Monte Carlo": f"{monte_carlo.l2:.1e} with as many evaluations per point",
         "picture": str(out),
     }
-    console.print(terminal.facts(facts))
+    terminal.print_table(console, facts)
     if as_json:
-        content = {
-            "dim": dim,
-            "seed": seed,
-            "features": features,
-            "rows": rows,
-            "seconds": seconds,
-            "errors": errors._asdict(),
-            "estimated_error": s["estimated_error"],
-            "monte_carlo": monte_carlo._asdict(),
-            "picture": str(out),
-        }
-        print(json.dumps(content))
+        content = {name: s[name] for name in ("features", "rows", "estimated_error", "seed")}
+        content |= {"dim": dim, "seconds": seconds, "picture": str(out)}
+        content |= {"errors": errors._asdict(), "monte_carlo": monte_carlo._asdict()}
+        terminal.print_json(content)
 
 
-def doctor(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object for machines.")
-    ] = False,
-) -> None:
+def doctor(as_json: terminal.JsonFlag = False) -> None:
     """Print devices, precision and versions, and check a small solve."""
     import platform
     from importlib.metadata import PackageNotFoundError
@@ -102,16 +79,14 @@ def doctor(
         except PackageNotFoundError:
             return "not installed as a package"
 
+    packages = "jax jaxlib numpy scipy equinox folx matplotlib"
     problem = hn.problems.get("oscillating", dim=3)
     x64_flag = bool(jax.config.read("jax_enable_x64"))
     u = hn.solve(problem, features=(64, 128), rows=(600, 100), train_region=hn.Box(-3.2, 3.2))
     facts: dict[str, Any] = {
         "heatnets": __version__,
         "python": platform.python_version(),
-        **{
-            name: version(name)
-            for name in ("jax", "jaxlib", "numpy", "scipy", "equinox", "folx", "matplotlib")
-        },
+        **{name: version(name) for name in packages.split()},
         "devices": [f"{d.platform}: {d.device_kind}" for d in jax.devices()],
         "precision": f"{u(0.1, [0.0] * 3).dtype} inside; your jax_enable_x64 is {x64_flag} "
         "and stays so",
@@ -119,6 +94,6 @@ def doctor(
         "(3 dimensions, 192 features)",
     }
     if as_json:
-        print(json.dumps(facts))
-        return
-    terminal.console().print(terminal.facts(facts))
+        terminal.print_json(facts)
+    else:
+        terminal.print_table(terminal.console(), facts)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heatnets._core.atomic_files import check_writable, write
-from heatnets._core.errors import FileError, InputError, short_repr
+from heatnets._core.errors import InputError, short_repr
 from heatnets._core.reasons import Reason, ReasonKind
 
 if TYPE_CHECKING:
@@ -39,39 +39,38 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     if path.suffix == ".npz":
         return _read_npz(path, problem)
     row_format = f"rows are t and {problem.dim} coordinates, or t and one number for all of them"
-    rows, has_header = list[list[float]](), False
+    t, x, has_header = list[float](), list[np.ndarray](), False
     with open(path, newline="", encoding="utf-8-sig") as file:
         try:
             for number, row in enumerate(csv.reader(file), 1):
                 if not row or row[0].lstrip().startswith("#"):
                     continue
-                try:
-                    rows.append([float(cell) for cell in row])
-                except ValueError:
-                    if not rows and not has_header and not any(map(_is_number, row)):
-                        has_header = True  # the line of names
-                        continue
+                values = [_as_number(cell) for cell in row]
+                if not t and not has_header and all(value is None for value in values):
+                    has_header = True  # the line of names
+                    continue
+                if None in values:
                     raise InputError(
                         f"{path}, line {number}: {short_repr(','.join(row))} is not made of "
                         f"numbers; {row_format}."
-                    ) from None
-                if len(rows[-1]) not in (2, 1 + problem.dim):
+                    )
+                if len(row) not in (2, 1 + problem.dim):
                     raise InputError(f"{path}, line {number}: {len(row)} numbers; {row_format}.")
+                t.append(values[0])
+                x.append(np.broadcast_to(np.array(values[1:], float), (problem.dim,)))
         except (csv.Error, UnicodeDecodeError) as error:
             raise InputError(f"{path} is not a CSV file ({error}).") from None
-    if not rows:
+    if not t:
         raise InputError(f"{path} holds no points; {row_format}.")
-    t = np.array([row[0] for row in rows])
-    x = np.stack([np.broadcast_to(np.array(row[1:]), (problem.dim,)) for row in rows])
-    return t, x
+    return np.array(t), np.stack(x)
 
 
-def _is_number(cell: str) -> bool:
+def _as_number(cell: str) -> Any:
+    """The number in a cell of a CSV file; None if there is none."""
     try:
-        float(cell)
+        return float(cell)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _read_npz(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
@@ -95,43 +94,46 @@ def flags(problem: Problem, t: np.ndarray, x: np.ndarray) -> list[str]:
     import numpy as np
 
     outside_horizon = (t < 0) | (t > problem.horizon * (1 + 1e-6)) | ~np.isfinite(t)
-    outside_region = ~problem.region.contains(x)
     no_value = Reason(
         ReasonKind.OUTSIDE_HORIZON, f"no value: outside the horizon, 0 to {problem.horizon:g}"
     )
-    extrapolated = "extrapolated: outside the region"
     return [
-        no_value if outside_horizon[i] else extrapolated if outside_region[i] else ""
-        for i in range(len(t))
+        no_value if outside else "" if inside else "extrapolated: outside the region"
+        for outside, inside in zip(outside_horizon, problem.region.contains(x), strict=True)
     ]
+
+
+def join_notes(*notes: str) -> str:
+    """Join the notes that are not empty."""
+    return "; ".join(filter(None, notes))
 
 
 def save(path: Path, columns: dict[str, Any]) -> Path:
     """Write columns of one length as CSV, or as arrays in an npz file."""
     import numpy as np
 
-    if path.suffix == ".npz":
-        out = io.BytesIO()
-        np.savez(out, **{name: np.asarray(values) for name, values in columns.items()})  # type: ignore[arg-type]
-        return write(path, out.getvalue())
-    return write(path, as_csv(columns))
+    if path.suffix != ".npz":
+        return write(path, as_csv(columns))
+    out = io.BytesIO()
+    np.savez(out, **{name: np.asarray(values) for name, values in columns.items()})  # type: ignore[arg-type]
+    return write(path, out.getvalue())
 
 
 def as_csv(columns: dict[str, Any]) -> str:
     """Columns as CSV text, numbers with all their digits; a matrix becomes name_1, name_2, ..."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
+    import numpy as np
+
     flat = dict[str, Any]()
     for name, values in columns.items():
-        if getattr(values, "ndim", 1) == 2:
-            flat |= {f"{name}_{k + 1}": values[:, k] for k in range(values.shape[1])}
+        if np.ndim(values) == 2:
+            flat |= {f"{name}_{k}": column for k, column in enumerate(values.T, 1)}
         else:
             flat[name] = values
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
     writer.writerow(flat)
     for row in zip(*flat.values(), strict=True):
-        writer.writerow(
-            [repr(float(v)) if hasattr(v, "dtype") and v.dtype.kind == "f" else v for v in row]
-        )
+        writer.writerow([repr(float(v)) if isinstance(v, np.floating) else v for v in row])
     return out.getvalue()
 
 
@@ -142,5 +144,3 @@ def check_output(path: Path | None, endings: tuple[str, ...]) -> None:
     if path.suffix.lower() not in endings:
         raise InputError(f"{path} must end with {' or '.join(endings)}.")
     check_writable(path)
-    if path.exists() and not path.is_file():
-        raise FileError(f"{path} is not a file.")

@@ -41,12 +41,12 @@ def reproduce(
     Finished parts are saved: run the command again to go on.
     """
     from heatnets import reproduce as results
-    from heatnets.plotting.html import text
+    from heatnets.plotting.html import to_rich
 
     console = terminal.console(as_json)
     if show_list:
         for name, module in results.RESULTS.items():
-            console.print(f"{name:16} {module.TITLE}", soft_wrap=True)
+            console.print(f"{name:16} {module.text['title']}", soft_wrap=True)
         return
     if not names:
         raise InputError(
@@ -66,7 +66,7 @@ def reproduce(
     for section in watcher.sections:
         for table in section.tables:
             console.print(f"\n{table.caption}", style="bold")
-            console.print(*text(table), sep="\n")
+            console.print(*to_rich(table), sep="\n")
     page = folder / "report.html"
     console.print(f"report: {page}")
     if as_json:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +10,7 @@ import typer
 from heatnets._core.errors import FileError, InputError, NumericalError, suggest
 from heatnets._core.reasons import ReasonKind, is_kind
 from heatnets.cli import point_files, terminal
+from heatnets.cli.terminal import option
 
 if TYPE_CHECKING:
     from heatnets.solution import Solution
@@ -25,14 +24,8 @@ Result = Annotated[
     ),
 ]
 ProblemOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--problem",
-        help="The problem's file, where that was Python; it is run.",
-        show_default=False,
-    ),
+    Path | None, option("The problem's file, where that was Python; it is run.", False, "--problem")
 ]
-Device = Annotated[str | None, typer.Option(help="cpu or gpu.", show_default="JAX's first")]
 
 
 def _load(result: Path, problem: Path | None, device: str | None) -> Solution:
@@ -44,24 +37,22 @@ def _load(result: Path, problem: Path | None, device: str | None) -> Solution:
 
 def evaluate(
     result: Result,
+    *,
     at: Annotated[
         Path,
-        typer.Option(
-            help="CSV of points (t, x_1, ..., x_d; or t, x for all coordinates), "
-            "or npz with t and x.",
-            show_default=False,
+        option(
+            "CSV of points (t, x_1, ..., x_d; or t, x for all coordinates), or npz with t and x."
         ),
     ],
     out: Annotated[
-        Path | None,
-        typer.Option(help="Where values go (.csv or .npz).", show_default="standard output"),
+        Path | None, option("Where values go (.csv or .npz).", "standard output")
     ] = None,
     certify: Annotated[
-        bool, typer.Option("--certify", help="With 95 % intervals of the true values.")
+        bool, option("With 95 % intervals of the true values.", False, "--certify")
     ] = False,
-    gradient: Annotated[bool, typer.Option("--gradient", help="With the gradient.")] = False,
+    gradient: Annotated[bool, option("With the gradient.", False, "--gradient")] = False,
     problem: ProblemOption = None,
-    device: Device = None,
+    device: terminal.Device = None,
 ) -> None:
     """Values of a solution at points, as CSV."""
     import numpy as np
@@ -71,42 +62,44 @@ def evaluate(
     t, x = point_files.read(at, u.problem)
     notes = point_files.flags(u.problem, t, x)
     valid = np.array([not is_kind(note, ReasonKind.OUTSIDE_HORIZON) for note in notes])
-    columns: dict[str, Any] = {
-        "row": np.arange(1, len(t) + 1),
-        "t": t,
-        "value": np.full(len(t), np.nan),
-    }
     solved = u.solved is not False
+
+    def column(values: Any, shown: Any = solved, missing: Any = np.nan) -> np.ndarray:
+        """Values at the valid points, where they may be shown, and `missing` at all others."""
+        full = np.full((len(t), *values.shape[1:]), missing)
+        full[valid] = np.where(shown, values, missing)
+        return full
+
+    columns: dict[str, Any] = {"row": np.arange(1, len(t) + 1), "t": t}
+    columns["value"] = np.full(len(t), np.nan)
     if np.any(valid):
-        columns["value"][valid] = u(t[valid], x[valid]) if solved else np.nan
+        points = t[valid], x[valid]
+        if solved:
+            columns["value"] = column(u(*points))
         if certify:
-            cert = u.certify(t[valid], x[valid])
-            for name in ("value", "low", "high"):
-                column = f"certified_{name}" if name == "value" else name
-                columns[column] = np.full(len(t), np.nan)
-                # Without a solved network only certified values are shown.
-                numbers = np.where(cert.certified | solved, getattr(cert, name), np.nan)
-                columns[column][valid] = numbers
-            columns["certified"] = np.zeros(len(t), bool)
-            columns["certified"][valid] = cert.certified
-            for k, (i, reasons) in enumerate(zip(np.flatnonzero(valid), cert.reasons, strict=True)):
+            cert = u.certify(*points)
+            shown = cert.certified | solved  # without a solved network only certified values
+            columns |= {
+                "certified_value": column(cert.value, shown),
+                "low": column(cert.low, shown),
+                "high": column(cert.high, shown),
+                "certified": column(cert.certified, True, False),
+            }
+            for k, i in enumerate(np.flatnonzero(valid)):
                 outside = cert.says_outside(k) if solved else ""
-                notes[i] = "; ".join(filter(None, (notes[i], *reasons, outside)))
+                notes[i] = point_files.join_notes(notes[i], *cert.reasons[k], outside)
         if gradient:
-            columns["gradient"] = np.full(x.shape, np.nan)
-            columns["gradient"][valid] = u.gradient(t[valid], x[valid]) if solved else np.nan
-    if not solved:
-        warning = "not solved: no value of the network"
-        notes = ["; ".join(filter(None, (warning, note))) for note in notes]
-    columns["note"] = notes
+            slopes = u.gradient(*points) if solved else np.full(points[1].shape, np.nan)
+            columns["gradient"] = column(slopes)
+    unsolved = "" if solved else "not solved: no value of the network"
+    columns["note"] = notes = [point_files.join_notes(unsolved, note) for note in notes]
     if out is None:
         print(point_files.as_csv(columns), end="")
     else:
         point_files.save(out, columns)
-        terminal.console(as_json=True).print(
-            f"{len(t)} values: {out}"
-            + (f", {sum(map(bool, notes))} with a note" if any(notes) else "")
-        )
+        noted = sum(map(bool, notes))
+        noted_text = f", {noted} with a note" if noted else ""
+        terminal.console(as_json=True).print(f"{len(t)} values: {out}{noted_text}")
     _check_solved(result, u.stats)
 
 
@@ -118,12 +111,7 @@ def _check_solved(result: Path, stats: Any) -> None:
         raise NumericalError(f"{result}: {reason}")
 
 
-def info(
-    result: Result,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object for machines.")
-    ] = False,
-) -> None:
+def info(result: Result, as_json: terminal.JsonFlag = False) -> None:
     """Print the description stored in a result file. Nothing is computed, no code in it is run."""
     import heatnets as hn
 
@@ -142,64 +130,44 @@ def _print_manifest(result: Path, manifest: dict[str, Any], as_json: bool) -> No
     from heatnets.solution import is_solved
 
     s, origin = manifest["stats"], manifest["origin"]
-    solved = is_solved(s)
     if as_json:
-        content = {
-            name: value for name, value in manifest.items() if name not in ("fingerprint", "parts")
-        }
-        print(json.dumps(terminal.replace_non_finite({**content, "solved": solved})))
+        content = {k: v for k, v in manifest.items() if k not in ("fingerprint", "parts")}
+        terminal.print_json({**content, "solved": is_solved(s)})
         return
-    console = terminal.console()
     if origin is None:
         source = "Python functions (give the problem again to evaluate)"
     else:
         source = f"named {origin['named']}" if "named" in origin else "TOML, kept inside"
-    error = s["estimated_error"]
     facts = {
         "problem": manifest["problem"],
         "stated as": source,
-        "features": f"{s['features'][0]} + {s['features'][1]}, directions {s['design']}",
-        "rows": s["rows"][0],
-        "estimated error": _error_text(error, solved),
-        "tolerance met": s["tolerance_met"],
-        "stopped": s["stopped"],
-        "seconds": f"{sum(s['seconds'].values()):.1f} on {s['device']}",
+        **terminal.solve_facts(s, "relative"),
         "seed": s["seed"],
         "made with": f"heatnets {manifest['heatnets']}, jax {manifest['jax']}",
         "warnings": s["warnings"] or "none",
         "bytes": result.stat().st_size,
     }
-    console.print(
-        terminal.facts({name: value for name, value in facts.items() if value is not None})
-    )
+    console = terminal.console()
+    terminal.print_table(console, facts)
     if origin and "toml" in origin:
         console.print("\n" + terminal.strip_control_characters(origin["toml"].rstrip()))
 
 
-def _error_text(error: float | None, solved: bool | None) -> str:
-    """The estimated error as text."""
-    if error is None:
-        text = "not estimated"
-    else:
-        text = f"{error:.1e}" if math.isfinite(error) else "not known"
-    return f"{text}: NOT SOLVED" if solved is False else text
-
-
 def plot(
     result: Result,
+    *,
     kind: Annotated[
-        str, typer.Option(help="slices, line, evolution, residuals, weights or history; or all.")
+        str, option("slices, line, evolution, residuals, weights or history; or all.", True)
     ] = "slices",
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="The picture (.png, .svg or .pdf); for all, its name before -KIND.",
-            show_default="RESULT-KIND.png",
+        option(
+            "The picture (.png, .svg or .pdf); for all, its name before -KIND.", "RESULT-KIND.png"
         ),
     ] = None,
-    dark: Annotated[bool, typer.Option("--dark", help="For a dark page.")] = False,
+    dark: Annotated[bool, option("For a dark page.", False, "--dark")] = False,
     problem: ProblemOption = None,
-    device: Device = None,
+    device: terminal.Device = None,
 ) -> None:
     """Draw a solution: slices with error bands, evolution, residuals, weights, solver history."""
     from heatnets.plotting import figures
@@ -209,11 +177,8 @@ def plot(
     point_files.check_output(out, (".png", ".svg", ".pdf"))
     u = _load(result, problem, device)
     console = terminal.console()
+    base = out or Path(f"{result.stem}.png")
     for name in figures.KINDS if kind == "all" else (kind,):
-        if out is None:
-            path = Path(f"{result.stem}-{name}.png")
-        else:
-            path = out.with_stem(f"{out.stem}-{name}") if kind == "all" else out
         try:
             if u.solved is False and name in _VALUES:
                 raise NumericalError(
@@ -225,5 +190,6 @@ def plot(
                 raise
             console.print(f"{name}: {error}", soft_wrap=True)
             continue
+        path = base if out and kind != "all" else base.with_stem(f"{base.stem}-{name}")
         console.print(str(figures.save(figure, path, dark=dark)))
     _check_solved(result, u.stats)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import shlex
 import sys
 import time
@@ -16,11 +14,16 @@ from heatnets._core import atomic_files
 from heatnets._core.errors import HeatnetsError, InputError, NumericalError
 from heatnets.cli import point_files, terminal
 from heatnets.cli.exit_codes import exit_on_signals
+from heatnets.cli.terminal import option
 
 if TYPE_CHECKING:
-    from heatnets.certify.values import Certificate
-    from heatnets.io.problem_files import CertifyRequest, ProblemFile
+    from heatnets.certify.certificate import Certificate
+    from heatnets.io.problem_files import CertifyRequest
     from heatnets.solution import Solution
+
+    CertifiedPoint = tuple[CertifyRequest, Certificate]
+
+_INTERVAL = ("value", "low", "high", "halfwidth")
 
 
 def solve(
@@ -28,46 +31,26 @@ def solve(
         Path,
         typer.Argument(help="A problem: TOML, or Python (.py), which is run.", show_default=False),
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="The result.", show_default="NAME.heatnets in this folder")
-    ] = None,
+    *,
+    out: Annotated[Path | None, option("The result.", "NAME.heatnets in this folder")] = None,
     at: Annotated[
         Path | None,
-        typer.Option(
-            help="CSV of points (t, x_1, ..., x_d) to certify, besides those of the file.",
-            show_default=False,
-        ),
+        option("CSV of points (t, x_1, ..., x_d) to certify, besides those of the file."),
     ] = None,
-    tol: Annotated[
-        float | None, typer.Option(help="Relative L2 error wanted.", show_default=False)
-    ] = None,
-    seconds: Annotated[
-        float | None, typer.Option(help="Budget of the growth.", show_default="60")
-    ] = None,
+    tol: Annotated[float | None, option("Relative L2 error wanted.")] = None,
+    seconds: Annotated[float | None, option("Budget of the growth.", "60")] = None,
     memory: Annotated[
-        str | None,
-        typer.Option(help="Most memory, like 4GiB.", show_default="three quarters of what is free"),
+        str | None, option("Most memory, like 4GiB.", "three quarters of what is free")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Fixes every random stream.", show_default="0")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or gpu.", show_default="JAX's first")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write a page about it all (.html).", show_default=False)
-    ] = None,
-    values: Annotated[
-        Path | None,
-        typer.Option(help="Write the certified values (.csv or .npz).", show_default=False),
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on after an interruption.")] = False,
+    seed: Annotated[int | None, option("Fixes every random stream.", "0")] = None,
+    device: terminal.Device = None,
+    report: Annotated[Path | None, option("Write a page about it all (.html).")] = None,
+    values: Annotated[Path | None, option("Write the certified values (.csv or .npz).")] = None,
+    resume: Annotated[bool, option("Go on after an interruption.", False, "--resume")] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print nothing but warnings and errors.")
+        bool, option("Print nothing but warnings and errors.", False, "--quiet")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object for machines.")
-    ] = False,
+    as_json: terminal.JsonFlag = False,
 ) -> None:
     """Solve the problem of a file, write the result, and certify values if points are given."""
     console = terminal.console(as_json, quiet)
@@ -76,61 +59,35 @@ def solve(
     point_files.check_output(report, (".html",))
     point_files.check_output(values, (".csv", ".npz"))
     import heatnets as hn
-    from heatnets._core import container
-    from heatnets._core.execution import make_context
-    from heatnets.io.problem_files import check_options, size_in_bytes
-    from heatnets.solution import why_unsolved
+    from heatnets.io.problem_files import CertifyRequest, check_options, size_in_bytes
 
     problem_file = hn.read(file)
-    arguments = {
-        "tol": tol,
-        "seconds": seconds,
-        "seed": seed,
-        "memory": None if memory is None else size_in_bytes(memory),
-    }
-    options = {
-        **problem_file.options,
-        **{name: value for name, value in arguments.items() if value is not None},
-    }
-    requests = problem_file.points + _read_requests(at, problem_file)
-    check_options(problem_file.problem, options)
-    make_context(device)
+    problem, requests = problem_file.problem, list(problem_file.points)
+    size = None if memory is None else size_in_bytes(memory)
+    arguments = {"tol": tol, "seconds": seconds, "seed": seed, "memory": size, "device": device}
+    options = problem_file.options | {k: v for k, v in arguments.items() if v is not None}
+    if at is not None:
+        t, x, _ = problem.as_points(*point_files.read(at, problem))
+        requests += [CertifyRequest(float(a), b, {}) for a, b in zip(t, x, strict=True)]
+    check_options(problem, options)
     paths = [path.resolve() for path in (file, target, at, report, values) if path is not None]
     if len(set(paths)) < len(paths):
         raise InputError(
             "two of FILE, --out, --at, --report and --values are the same file: name them apart."
         )
-    checkpoint = target.with_name(f"{target.name}.part")
-    resume_command = shlex.join(["heatnets", *sys.argv[1:], *([] if resume else ["--resume"])])
-
-    def saved_rounds() -> str:
-        """The message after an interruption of the solve."""
-        if checkpoint.exists():
-            return f"finished rounds are kept in {checkpoint}; to go on: {resume_command}"
-        return "no round was finished, nothing is kept"
-
+    certificates, failed = list["CertifiedPoint"](), list[str]()
     with atomic_files.file_lock(target, "name another result with --out"):
+        checkpoint = _prepare_checkpoint(target, resume, console)
         if "features" not in options:
             options["checkpoint"] = checkpoint
-        if checkpoint.exists() and not resume:
-            container.read(checkpoint, "checkpoint")
-            console.print(
-                f"an interrupted run's {checkpoint} is replaced "
-                "(--resume would have gone on from it)"
-            )
-            checkpoint.unlink()
-        elif resume and not checkpoint.exists():
-            console.print(f"nothing to go on from: there is no {checkpoint}")
-        exit_on_signals(saved_rounds)
-        console.print(f"{problem_file.problem!r}", soft_wrap=True)
+        console.print(f"{problem!r}", soft_wrap=True)
         start = time.perf_counter()
         with terminal.ProgressBars(console) as progress:
-            u = hn.solve(problem_file.problem, device=device, progress=progress, **options)
+            u = hn.solve(problem, progress=progress, **options)
         elapsed = time.perf_counter() - start
         u.save(target)
         checkpoint.unlink(missing_ok=True)
         exit_on_signals(lambda: f"the solution is kept in {target}, its certificates are not")
-        certificates, failed = [], list[str]()
         with terminal.ProgressBars(console) as progress:
             for request in requests:
                 certify_options = {"seed": u.stats["seed"], **request.options}
@@ -139,27 +96,56 @@ def solve(
                     certificates.append((request, cert))
                 except HeatnetsError as error:
                     failed.append(f"no certificate at t = {request.t:g}: {error}")
-    _print_table(console, u, elapsed, certificates, target)
+    _print_summary(console, u, elapsed, certificates, target)
     if values is not None:
-        point_files.save(values, _columns(problem_file, certificates, u.solved is not False))
+        point_files.save(values, _columns(u, certificates))
         console.print(f"values: {values}")
     if report is not None:
         from heatnets.plotting import solve_report
 
-        command = shlex.join(["heatnets", *(a for a in sys.argv[1:] if a != "--resume")])
         page = solve_report.page(
             u,
             title=file.stem,
             stated=problem_file.words,
             certificates=[(request.t, request.x, cert) for request, cert in certificates],
-            reproduce=command,
-            warnings=list(u.stats["warnings"]),
+            reproduce=shlex.join(["heatnets", *(a for a in sys.argv[1:] if a != "--resume")]),
         )
         atomic_files.write(report, page)
         console.print(f"report: {report}")
     if as_json:
-        content = _words(u, elapsed, certificates, target, report)
-        print(json.dumps(terminal.replace_non_finite(content)))
+        content = _summary(u, elapsed, certificates)
+        terminal.print_json({"result": str(target), "report": report and str(report), **content})
+    _raise_failure(u, failed, target)
+
+
+def _prepare_checkpoint(target: Path, resume: bool, console: Any) -> Path:
+    """The checkpoint of a solve; one of an earlier run is removed unless the solve resumes."""
+    from heatnets._core import container
+
+    checkpoint = target.with_name(f"{target.name}.part")
+    if checkpoint.exists() and not resume:
+        container.read(checkpoint, "checkpoint")  # never remove another kind of file
+        console.print(
+            f"an interrupted run's {checkpoint} is replaced (--resume would have gone on from it)"
+        )
+        checkpoint.unlink()
+    elif resume and not checkpoint.exists():
+        console.print(f"nothing to go on from: there is no {checkpoint}")
+    command = shlex.join(["heatnets", *sys.argv[1:], *([] if resume else ["--resume"])])
+    exit_on_signals(
+        lambda: (
+            f"finished rounds are kept in {checkpoint}; to go on: {command}"
+            if checkpoint.exists()
+            else "no round was finished, nothing is kept"
+        )
+    )
+    return checkpoint
+
+
+def _raise_failure(u: Solution, failed: list[str], target: Path) -> None:
+    """Raise `NumericalError` (exit code 3) unless the solve and its certificates succeeded."""
+    from heatnets.solution import why_unsolved
+
     if failed:
         raise NumericalError(f"{'; '.join(failed)}. The solution is kept in {target}.")
     if u.solved is False:
@@ -173,165 +159,80 @@ def solve(
         )
 
 
-def _read_requests(at: Path | None, problem_file: ProblemFile) -> list[CertifyRequest]:
-    """The points of the file `--at` as requests to certify; none without a file."""
-    from heatnets.io.problem_files import CertifyRequest
-
-    if at is None:
-        return []
-    t, x = point_files.read(at, problem_file.problem)
-    problem_file.problem.points(t, x)
-    return [CertifyRequest(float(a), b, {}) for a, b in zip(t, x, strict=True)]
-
-
-def _print_table(
-    console: Any,
-    u: Solution,
-    elapsed: float,
-    certificates: list[tuple[CertifyRequest, Certificate]],
-    target: Path,
+def _print_summary(
+    console: Any, u: Solution, elapsed: float, certificates: list[CertifiedPoint], target: Path
 ) -> None:
     """Print the summary of a solve: size, time, errors, certified values."""
-    from heatnets.pde.function import place
+    from heatnets.pde.function import format_point
 
-    s = u.stats
-    solved = u.solved is not False
-    where = "at the point" if u.problem.region.single else "over the region"
-    pairs = ", in pairs" if s["antithetic"] else ""
-    compile_time = s["seconds"]["compile"]
-    # After a resumed solve the compilation time includes the earlier run.
-    if compile_time <= elapsed:
-        time_note = f", of which {compile_time:.1f} compilation"
-    else:
-        time_note = " since it went on"
-    if s["estimated_error"] is None:
-        estimate = "none for a size that was given: u.error()"
-    else:
-        estimate = (
-            f"{s['estimated_error']:.1e} (relative, root mean square {where}, "
-            "by judges that had no part in the choice)"
-        )
-    facts = {
-        "size": f"{s['features'][0]} + {s['features'][1]} features (initial condition + source), "
-        f"{s['rows'][0]} rows, degree {s['time_degree']} in time",
-        "design": f"{s['design']}{pairs}; solver {s['solver']}, rank {s['rank']}",
-        "seconds": f"{elapsed:.1f}{time_note}, on {s['device']}",
-        "stopped": s["stopped"] or "the size was given",
-        "estimated error": estimate,
-    }
-    if not solved:
-        facts = {
-            "solved": "NOT SOLVED: no value of the network is shown",
-            **facts,
-            "estimated error": _error_text(s["estimated_error"]),
-        }
-    if s["tolerance_met"] is not None:
-        facts["tolerance"] = "met" if s["tolerance_met"] else "NOT met"
+    where = "at the point" if u.problem.region.is_point else "over the region"
+    note = f"relative, root mean square {where}, on an independent test sample"
+    facts = terminal.solve_facts(u.stats, note, elapsed)
     for number, (request, cert) in enumerate(certificates, 1):
-        (flag,) = point_files.flags(u.problem, *_as_batch(request))
-        point = place([request.t, request.x])
+        point = format_point([request.t, request.x])
         name = f"point {number}, {point}" if len(certificates) > 1 else f"u at {point}"
-        facts[name] = f"{cert.words(solved)}{f'; {flag}' if flag else ''}"
+        text = cert.words(u.solved is not False)
+        facts[name] = point_files.join_notes(text, _flag(u, request))
     facts["result"] = str(target)
-    console.print(terminal.facts(facts))
+    terminal.print_table(console, facts)
 
 
-def _error_text(error: float | None) -> str:
-    """The estimated error as text."""
-    return "not known" if error is None or not math.isfinite(error) else f"{error:.1e}"
-
-
-def _may_show(cert: Certificate, solved: bool) -> bool:
-    """Whether the value may be shown: it is certified, or the network solves the problem."""
-    return solved or bool(cert.certified)
-
-
-def _as_batch(request: CertifyRequest) -> tuple[Any, Any]:
-    """t and x of one request with a leading axis of length one."""
+def _flag(u: Solution, request: CertifyRequest) -> str:
+    """A note if the point lies outside the region."""
     import numpy as np
 
-    return np.array([request.t]), request.x[None]
+    return point_files.flags(u.problem, np.array([request.t]), request.x[None])[0]
 
 
-def _columns(
-    problem_file: ProblemFile,
-    certificates: list[tuple[CertifyRequest, Certificate]],
-    solved: bool = True,
-) -> dict[str, Any]:
+def _describe_point(u: Solution, request: CertifyRequest, cert: Certificate) -> dict[str, Any]:
+    """A certified point in JSON types; None for a value that may not be shown.
+
+    A value may be shown if it is certified, or if the network solves the problem.
+    """
+    solved, certified = u.solved is not False, bool(cert.certified)
+    return {
+        "t": request.t,
+        "x": request.x.tolist(),
+        **{k: float(getattr(cert, k)) if solved or certified else None for k in _INTERVAL},
+        "certified": certified,
+        "network": float(cert.network) if solved else None,
+        "outside": bool(cert.outside) if solved else None,
+        "confidence": cert.confidence,
+        "samples": int(cert.samples),
+        "reasons": list(cert.reasons),
+        "note": _flag(u, request),
+    }
+
+
+def _columns(u: Solution, certificates: list[CertifiedPoint]) -> dict[str, Any]:
     """The columns of the file `--values`."""
     import numpy as np
 
-    numbers = {
-        name: np.array(
-            [float(getattr(c, name)) if _may_show(c, solved) else np.nan for _, c in certificates]
-        )
-        for name in ("value", "low", "high", "halfwidth")
-    }
-    t = np.array([request.t for request, _ in certificates])
-    x = np.array([request.x for request, _ in certificates]).reshape(len(certificates), -1)
-    flags = point_files.flags(problem_file.problem, t, x) if certificates else []
-    messages = [
-        (*cert.reasons, cert.says_outside() if solved else "the network is not solved", flag)
-        for (_, cert), flag in zip(certificates, flags, strict=True)
-    ]
-    notes = ["; ".join(filter(None, parts)) for parts in messages]
+    points = [_describe_point(u, *pair) for pair in certificates]
+    notes = []
+    for point, (_, cert) in zip(points, certificates, strict=True):
+        network = "the network is not solved" if u.solved is False else cert.says_outside()
+        notes.append(point_files.join_notes(*cert.reasons, network, point["note"]))
+    x = np.array([point["x"] for point in points], float).reshape(len(points), u.problem.dim)
     return {
-        "t": t,
+        "t": np.array([point["t"] for point in points], float),
         "x": x,
-        **numbers,
-        "certified": [bool(c.certified) for _, c in certificates],
+        **{name: np.array([point[name] for point in points], float) for name in _INTERVAL},
+        "certified": [point["certified"] for point in points],
         "note": notes,
     }
 
 
-def _words(
-    u: Solution,
-    elapsed: float,
-    certificates: list[tuple[CertifyRequest, Certificate]],
-    target: Path,
-    report: Path | None,
-) -> dict[str, Any]:
-    """The JSON object of `--json`."""
-    s = u.stats
-    solved = u.solved is not False
-
-    def number(cert: Certificate, name: str, may_show: bool) -> float | None:
-        return float(getattr(cert, name)) if may_show else None
-
-    def certificate(request: CertifyRequest, cert: Certificate) -> dict[str, Any]:
-        """The JSON object of one certified point."""
-        interval = ("value", "low", "high", "halfwidth")
-        return {
-            "t": request.t,
-            "x": request.x.tolist(),
-            **{name: number(cert, name, _may_show(cert, solved)) for name in interval},
-            "certified": bool(cert.certified),
-            "network": number(cert, "network", solved),
-            "outside": bool(cert.outside) if solved else None,
-            "confidence": cert.confidence,
-            "samples": int(cert.samples),
-            "reasons": list(cert.reasons),
-            "note": point_files.flags(u.problem, *_as_batch(request))[0],
-        }
-
+def _summary(u: Solution, elapsed: float, certificates: list[CertifiedPoint]) -> dict[str, Any]:
+    """The summary of a solve in JSON types."""
     names = (
-        "features",
-        "rows",
-        "time_degree",
-        "design",
-        "estimated_error",
-        "tolerance_met",
-        "stopped",
-        "device",
-        "seed",
-        "warnings",
+        "features rows time_degree design estimated_error tolerance_met stopped device seed "
+        "warnings"
     )
     return {
-        "result": str(target),
         "dim": u.problem.dim,
         "seconds": elapsed,
         "solved": u.solved,
-        **{name: s[name] for name in names},
-        "certificates": [certificate(request, cert) for request, cert in certificates],
-        "report": report and str(report),
+        **{name: u.stats[name] for name in names.split()},
+        "certificates": [_describe_point(u, *pair) for pair in certificates],
     }

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from heatnets._core.errors import HeatnetsWarning
+
+
+def option(text: str, default: str | bool = False, *names: str) -> Any:
+    """An option with its help text; `default` is what the help shows as its default."""
+    return typer.Option(*names, help=text, show_default=default)
+
+
+# Options of several commands.
+JsonFlag = Annotated[bool, option("Print one JSON object for machines.", False, "--json")]
+Device = Annotated[str | None, option("cpu or gpu.", "JAX's first")]
 
 
 def console(as_json: bool = False, quiet: bool = False) -> Console:
@@ -23,24 +35,55 @@ def console(as_json: bool = False, quiet: bool = False) -> Console:
     return Console(stderr=as_json, highlight=False, quiet=quiet, markup=False)
 
 
-def facts(values: Mapping[str, Any]) -> Table:
-    """A table of two columns, name and value; lists are joined by commas."""
+def print_table(console: Console, values: Mapping[str, Any]) -> None:
+    """Print a table of two columns, name and value; lists are joined by commas."""
     table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in values.items():
         text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         table.add_row(Text(name), Text(strip_control_characters(text)))
-    return table
+    console.print(table)
 
 
-def replace_non_finite(value: Any) -> Any:
-    """Replace inf and NaN, which JSON does not have, by None in nested dicts and lists."""
-    if isinstance(value, dict):
-        return {name: replace_non_finite(v) for name, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [replace_non_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def print_json(value: Any) -> None:
+    """Print one JSON object; inf and NaN, which JSON does not have, become null."""
+    print(json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None)))
+
+
+def solve_facts(s: Mapping[str, Any], note: str, elapsed: float | None = None) -> dict[str, Any]:
+    """Size, method, time, end and estimated error of a solve, for a table.
+
+    Args:
+        s: the `stats` of the solution.
+        note: what the estimated error is, to be shown after it.
+        elapsed: seconds of the solve, if not the sum of its phases.
+    """
+    from heatnets.solution import is_solved
+
+    facts = dict[str, Any]()
+    if is_solved(s) is False:
+        facts["solved"] = "NOT SOLVED: no value of the network is shown"
+    compile_time, time_note = s["seconds"]["compile"], " since it went on"
+    seconds = sum(s["seconds"].values()) if elapsed is None else elapsed
+    # After a resumed solve the compilation time includes the earlier run.
+    if compile_time <= seconds:
+        time_note = f", of which {compile_time:.1f} compilation"
+    error, estimate = s["estimated_error"], "none for a size that was given: u.error()"
+    if error is not None:
+        estimate = f"{error:.1e} ({note})" if math.isfinite(error) else "not known"
+    facts |= {
+        "size": f"{s['features'][0]} + {s['features'][1]} features (initial condition + source), "
+        f"{s['rows'][0]} rows, degree {s['time_degree']} in time",
+        "design": f"{s['design']}{', in pairs' if s['antithetic'] else ''}; "
+        f"solver {s['solver']}, rank {s['rank']}",
+        "seconds": f"{seconds:.1f}{time_note}, on {s['device']}",
+        "stopped": s["stopped"] or "the size was given",
+        "estimated error": estimate,
+    }
+    if s["tolerance_met"] is not None:
+        facts["tolerance"] = "met" if s["tolerance_met"] else "NOT met"
+    return facts
 
 
 def strip_control_characters(text: str) -> str:
@@ -51,14 +94,10 @@ def strip_control_characters(text: str) -> str:
 def show_warnings_as_lines() -> None:
     """Print warnings as one line on standard error, those of heatnets without a code location."""
 
-    def show(
-        message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any
-    ) -> None:
-        if issubclass(category, HeatnetsWarning):
-            line = f"heatnets: warning: {message}"
-        else:
-            line = f"{filename}:{lineno}: {category.__name__}: {message}"
-        print(line, file=sys.stderr)
+    def show(message: Any, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+        is_own = issubclass(category, HeatnetsWarning)
+        origin = "heatnets: warning" if is_own else f"{filename}:{lineno}: {category.__name__}"
+        print(f"{origin}: {message}", file=sys.stderr)
 
     warnings.showwarning = show  # type: ignore[assignment]
 

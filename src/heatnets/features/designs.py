@@ -1,8 +1,8 @@
 """Direction designs: sequences of random or quasi-random draws for the parameters of features.
 
-"gaussian", "sobol" (as in the paper), "signs", "hadamard" and "orthogonal"; see `DESIGNS`. The
-first M entries of a design never change when more are drawn. To add one, write a class with `draw`
-and add an instance to `DESIGNS`.
+"gaussian" and "sobol" are those of the paper; `DESIGNS` lists all. The first M entries of a design
+never change when more are drawn. To add one, write a class with `draw` and add an instance to
+`_BUILT_IN`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 import warnings
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import scipy.special
@@ -18,23 +19,25 @@ import scipy.stats.qmc
 from heatnets._core import streams
 from heatnets._core.errors import InputError, check_choice
 
+Draws = tuple[np.ndarray, np.ndarray]  # uniform (count, uniform) and normal (count, normal)
+
 
 class Design(abc.ABC):
     """A sequence of draws, with some coordinates uniform on (0, 1) and the others standard normal.
 
-    A subclass has a `name` and a method `draw`.
+    A subclass has a `name` and a method `draw`. The fourth moment of a normal coordinate is
+    `kurtosis`: features need mean 0 and variance 1, the rest of the law is free.
     """
 
     name: str
+    kurtosis: ClassVar[float] = 3.0
 
     def check(self, width: int) -> None:
         """Raise `InputError` if the design has no draws of `width` coordinates."""
         return
 
     @abc.abstractmethod
-    def draw(
-        self, count: int, uniform: int, normal: int, seed: int, stream: str
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> Draws:
         """Draw the first `count` entries of the sequence.
 
         Args:
@@ -55,9 +58,7 @@ class IndependentDraws(Design):
 
     name = "gaussian"
 
-    def draw(
-        self, count: int, uniform: int, normal: int, seed: int, stream: str
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> Draws:
         # Two streams, so that the number of draws of one does not change the other.
         uniforms = streams.generator(seed, f"{stream}/uniform").random((count, uniform))
         normals = streams.generator(seed, f"{stream}/normal").standard_normal((count, normal))
@@ -83,9 +84,7 @@ class SobolDraws(Design):
                 f'this problem needs {width}. Use directions="gaussian".'
             )
 
-    def draw(
-        self, count: int, uniform: int, normal: int, seed: int, stream: str
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> Draws:
         width = uniform + normal
         self.check(width)
         if count == 0 or width == 0:
@@ -111,9 +110,7 @@ class RandomSigns(Design):
 
     name = "signs"
 
-    def draw(
-        self, count: int, uniform: int, normal: int, seed: int, stream: str
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> Draws:
         halton = _shifted_halton(count, 1 + uniform, seed, f"{stream}/signs")
         rng = streams.generator(seed, f"{stream}/signs")
         signs = 2.0 * rng.integers(0, 2, (count, normal), np.int8) - 1
@@ -137,9 +134,7 @@ class HadamardSigns(Design):
     one_radius: bool | None = None
     name = "hadamard"
 
-    def draw(
-        self, count: int, uniform: int, normal: int, seed: int, stream: str
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> Draws:
         length = 1 << max(normal - 1, 0).bit_length()
         block, row = np.divmod(np.arange(count), length)
         signs = np.empty((count, normal))
@@ -165,9 +160,7 @@ class OrthogonalDraws(Design):
 
     name = "orthogonal"
 
-    def draw(
-        self, count: int, uniform: int, normal: int, seed: int, stream: str
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, count: int, uniform: int, normal: int, seed: int, stream: str) -> Draws:
         size = max(1, min(normal, 256))
         blocks = [np.empty((0, normal))]
         for b in range(-(-count // size) if normal else 0):
@@ -212,9 +205,9 @@ def design(directions: str | Design | None) -> Design:
     ]
 
 
-def draws(
+def checked_draw(
     design: Design, count: int, uniform: int, normal: int, seed: int, stream: str
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Draws:
     """Draws of a design, with their shapes checked, because a user may have written the design."""
     uniforms, normals = (
         np.asarray(a, np.float64) for a in design.draw(count, uniform, normal, seed, stream)

@@ -9,27 +9,28 @@ import abc
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import jax.numpy as jnp
 import numpy as np
+from jax import device_put
 
 from heatnets._core import streams
 from heatnets._core.errors import (
     InputError,
     NumericalError,
     check_choice,
+    check_fraction,
     check_positive,
     short_repr,
 )
-from heatnets.features.designs import Design, draws
+from heatnets.features.designs import Design, checked_draw
 from heatnets.features.features import (
+    Antithetic,
     Feature,
-    KernelSource,
-    MovedInitial,
-    MovedSource,
-    Pair,
-    ReactedInitial,
+    Transported,
+    TransportedInitial,
+    TransportedReaction,
+    TransportedSource,
 )
-from heatnets.features.lag_transform import LagTransform, log_kernel_constant
+from heatnets.features.kernels import KernelSource, LagTransform
 from heatnets.pde.canonical import CanonicalProblem
 
 
@@ -87,13 +88,13 @@ class Family(abc.ABC):
             counts: numbers of features (or of antithetic pairs).
             design: the direction design.
             seed: the seed of the solve.
-            antithetic: if True, the features are `Pair`s.
+            antithetic: if True, the features are antithetic pairs.
 
         Returns:
             One block per kind of feature, with a leading axis over features.
         """
 
-    def cautions(
+    def warnings_for(
         self, problem: CanonicalProblem, counts: tuple[int, int], enforce: str, collocation: str
     ) -> list[str]:
         """Warnings for these options with this family."""
@@ -130,14 +131,12 @@ class ImportanceFamily(Family):
                     "`fraction_density` must draw time fractions inside (0, 1); some lie outside."
                 )
             coefficient = np.exp(-log_pdf)
-        ones = jnp.ones(counts[0])
-        initial = (
-            ReactedInitial(jnp.asarray(eta), jnp.asarray(s[:, 0]), ones)
-            if reacts
-            else MovedInitial(jnp.asarray(eta), ones)
-        )
-        source = MovedSource(jnp.asarray(xi), jnp.asarray(r[:, 0]), jnp.asarray(coefficient))
-        return [Pair(initial), Pair(source)] if antithetic else [initial, source]
+        ones = np.ones(counts[0])
+        initial: Transported = TransportedInitial(*device_put((eta, ones)))
+        if reacts:
+            initial = TransportedReaction(*device_put((eta, s[:, 0], ones)))
+        source = TransportedSource(*device_put((xi, r[:, 0], coefficient)))
+        return [Antithetic(initial), Antithetic(source)] if antithetic else [initial, source]
 
 
 _SHUFFLED = 64  # draws per shuffled block
@@ -152,7 +151,7 @@ def _draw_noise(
     draw of the design for each step.
     """
     paths, dim = problem.feature_paths, problem.dim
-    uniforms, first_step = draws(design, count, uniform, dim, seed, stream)
+    uniforms, first_step = checked_draw(design, count, uniform, dim, seed, stream)
     *steps, _ = paths.noise_shape(dim)
     if not steps:
         return uniforms, paths.scale_noise(first_step)
@@ -165,7 +164,7 @@ def _draw_noise(
             [i + rng.permutation(_SHUFFLED) for i in range(0, padded_count, _SHUFFLED)]
             or [np.zeros(0, int)]
         )
-        _, normals = draws(design, padded_count, 0, dim, seed, f"{stream}, step {k}")
+        _, normals = checked_draw(design, padded_count, 0, dim, seed, f"{stream}, step {k}")
         later_steps.append(normals[order[:count]])
     return uniforms, paths.scale_noise(np.stack([first_step, *later_steps], axis=1))
 
@@ -191,14 +190,7 @@ class GaussianFamily(Family):
 
     def __post_init__(self) -> None:
         check_positive("half_width", self.half_width, "It is A in [-A, A]^d.")
-        if (
-            check_positive("shortest_lag", self.shortest_lag, "It is a fraction of the horizon.")
-            >= 1
-        ):
-            raise InputError(
-                "`shortest_lag` must be below 1, a fraction of the horizon; "
-                f"got {self.shortest_lag:g}."
-            )
+        check_fraction("shortest_lag", self.shortest_lag, "It is a fraction of the horizon.")
 
     def draw(
         self,
@@ -219,7 +211,7 @@ class GaussianFamily(Family):
                 '`family="gaussian"` needs a scalar diffusion. Use family="importance".'
             )
         if self.initial_density is None:
-            unit, _ = draws(design, counts[0], d, 0, seed, "initial features")
+            unit, _ = checked_draw(design, counts[0], d, 0, seed, "initial features")
             y, log_pdf = A * (2 * unit - 1), np.zeros(counts[0])
         else:
             y, log_pdf = self.initial_density.points(counts[0], d, seed, "initial density")
@@ -230,13 +222,13 @@ class GaussianFamily(Family):
                 f'with y in [-{A:g}, {A:g}]^{d}. Use family="importance", or give GaussianFamily '
                 "an `initial_density` that draws y where the kernel is."
             )
-        initial = MovedInitial(jnp.asarray(np.sqrt(2.0 * D) * y), jnp.asarray(np.exp(log_c)))
+        initial = TransportedInitial(*device_put((np.sqrt(2.0 * D) * y, np.exp(log_c))))
 
         if self.source_density is None:
-            unit, _ = draws(design, counts[1], 1 + d, 0, seed, "source features")
-            shortest = self.shortest_lag * problem.horizon
-            lag = LagTransform(d, problem.horizon, shortest).at(unit[:, 0])
-            z, log_kernel = A * (2 * unit[:, 1:] - 1), np.full(counts[1], log_kernel_constant(d, D))
+            unit, _ = checked_draw(design, counts[1], 1 + d, 0, seed, "source features")
+            lags = LagTransform(d, problem.horizon, self.shortest_lag * problem.horizon)
+            lag, z = lags.lag(unit[:, 0]), A * (2 * unit[:, 1:] - 1)
+            log_kernel = np.full(counts[1], lags.log_constant(D))
         else:
             rows, log_pdf = self.source_density.points(counts[1], 1 + d, seed, "source density")
             lag, z = rows[:, 0], rows[:, 1:]
@@ -246,20 +238,21 @@ class GaussianFamily(Family):
                     f"horizon = {problem.horizon:g}."
                 )
             log_kernel = -0.5 * d * np.log(4 * np.pi * D * lag) - log_pdf
-        return [initial, KernelSource(jnp.asarray(z), jnp.asarray(lag), jnp.asarray(log_kernel))]
+        return [initial, KernelSource(*device_put((z, lag, log_kernel)))]
 
-    def cautions(
+    def warnings_for(
         self, problem: CanonicalProblem, counts: tuple[int, int], enforce: str, collocation: str
     ) -> list[str]:
         messages = []
-        if problem.source is not None and counts[1] and enforce == "equation":
+        has_source_features = problem.feature_source is not None and counts[1]
+        if has_source_features and enforce == "equation":
             messages.append(
                 "Gaussian kernel source features jump in t where their indicator switches on, and "
                 "equation rows cannot see a jump: a solution that needs the source features can be "
                 'wrong by tens of per cent. Use family="importance", or enforce="mild" with '
                 'collocation="uniform".'
             )
-        if problem.source is not None and counts[1] and enforce == "mild" and collocation == "grid":
+        if has_source_features and enforce == "mild" and collocation == "grid":
             messages.append(
                 "Gaussian kernel source features jump in t: mild rows on a grid of times leave the "
                 "fit free between the lines, where it was wrong by a factor of two in trials. "

@@ -12,62 +12,56 @@ from typing import Any
 import numpy as np
 
 from heatnets._core.errors import InputError
-from heatnets.pde.paths import PathSimulator
+from heatnets.pde.canonical import CanonicalProblem
+from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Box, Region
+
+Points = tuple[np.ndarray, np.ndarray]  # t (rows,) and x (rows, dim)
 
 
 def uniform(
-    region: Region,
-    horizon: float,
-    count: int,
-    dim: int,
-    rng: np.random.Generator,
-    simulator: PathSimulator | None = None,
-    last: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
+    problem: CanonicalProblem, region: Region, count: int, rng: np.random.Generator
+) -> Points:
     """Independent points: t uniform on (0, T], x drawn from the region (uniform for a box)."""
     fraction = 1 - rng.random(count)
-    return region.at(fraction, horizon, region.sample(rng, count, dim))
+    return region.at_fractions(fraction, problem.horizon, region.sample(rng, count, problem.dim))
 
 
 def sample_points(
-    region: Region, horizon: float, count: int, dim: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Points at which a solution is tested: as `uniform`, but at t = T if the region is a point."""
-    fraction, x = 1 - rng.random(count), region.sample(rng, count, dim)
-    return region.at(np.ones(count) if region.single else fraction, horizon, x)
-
-
-def grid(
-    region: Region,
-    horizon: float,
+    problem: CanonicalProblem | Problem,
     count: int,
-    dim: int,
     rng: np.random.Generator,
-    simulator: PathSimulator | None = None,
-    last: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
+    region: Region | None = None,
+) -> Points:
+    """Points at which a solution is tested: as `uniform`, but at t = T if the region is a point."""
+    region = region or problem.region
+    fraction, x = 1 - rng.random(count), region.sample(rng, count, problem.dim)
+    return region.at_fractions(np.ones(count) if region.is_point else fraction, problem.horizon, x)
+
+
+def grid(problem: CanonicalProblem, region: Region, count: int, rng: np.random.Generator) -> Points:
     """The grid of the paper on (0, T] x box: equal steps, with end points, without t = 0.
 
     It has at most `count` points.
     """
-    check_grid(region, dim)
-    assert isinstance(region, Box)
+    dim = problem.dim
+    box = check_grid(region, dim)
     in_space, in_time = _grid_shape(count, dim)
-    low, high = (np.broadcast_to(bound, (dim,)) for bound in (region.low, region.high))
+    low, high = (np.broadcast_to(bound, (dim,)) for bound in (box.low, box.high))
     axes = [np.linspace(low[i], high[i], in_space) for i in range(dim)]
-    times = horizon * np.arange(1, in_time + 1) / in_time
+    times = problem.horizon * np.arange(1, in_time + 1) / in_time
     points = np.array(list(product(times, *axes)))
     return points[:, 0], points[:, 1:]
 
 
-def check_grid(region: Region, dim: int) -> None:
-    """Raise an `InputError` if the region cannot be covered by a grid."""
+def check_grid(region: Region, dim: int) -> Box:
+    """Return the region; raise an `InputError` if it cannot be covered by a grid."""
     if not isinstance(region, Box) or dim > 3:
         raise InputError(
             '`collocation="grid"` needs a Box in at most 3 dimensions; '
             f'got {type(region).__name__} in {dim}. Use collocation="uniform".'
         )
+    return region
 
 
 def _grid_shape(count: int, dim: int) -> tuple[int, int]:
@@ -79,14 +73,8 @@ def _grid_shape(count: int, dim: int) -> tuple[int, int]:
 
 
 def paths(
-    region: Region,
-    horizon: float,
-    count: int,
-    dim: int,
-    rng: np.random.Generator,
-    simulator: PathSimulator,
-    last: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
+    problem: CanonicalProblem, region: Region, count: int, rng: np.random.Generator
+) -> Points:
     """Points of the region and points on random paths from it: where the error comes from.
 
     Starting points: x in the region, half of them moved towards its centre by a uniform factor (in
@@ -94,21 +82,21 @@ def paths(
     about the rest); t uniform on (0, T], one in eight T itself. Half of the rows are (t, x), half
     are (rt, X_{(1-r)t}) on paths X from (t, x), with r from `time_fractions`.
 
-    From a `Point` all rows lie on paths, half of them from (T, x). With `last`, all paths start at
-    (T, x). This is for a source that depends on u: rows near the point at early times, where u may
-    be a hundred times larger than on paths in high dimension, would spoil the fit on the paths
-    (Allen-Cahn, d = 100: certified half-widths 20 times as wide).
+    From a `Point` all rows lie on paths, half of them from (T, x); all of them if the source
+    depends on u: rows near the point at early times, where u may be a hundred times larger than on
+    paths in high dimension, would spoil the fit on the paths (Allen-Cahn, d = 100: certified
+    half-widths 20 times as wide).
     """
-    x = region.sample(rng, count, dim)
+    x = region.sample(rng, count, problem.dim)
     shrink = np.where(rng.random(count) < 0.5, rng.random(count), 1.0)
     x = region.centre + shrink[:, None] * (x - region.centre)
-    share_at_end = (1.0 if last else 0.5) if region.single else 0.125
+    share_at_end = (1.0 if problem.source.uses_u else 0.5) if region.is_point else 0.125
     fraction = np.where(rng.random(count) < share_at_end, 1.0, 1 - rng.random(count))
-    t, x = region.at(fraction, horizon, x)
-    stays = rng.random(count) < (0.0 if region.single else 0.5)
+    t, x = region.at_fractions(fraction, problem.horizon, x)
+    stays = rng.random(count) < (0.0 if region.is_point else 0.5)
     r = np.where(stays, 1.0, time_fractions(rng, count)[0])
-    noise = simulator.draw(rng, (count,), dim)
-    return r * t, simulator.simulate(t, x, (1 - r) * t, noise).position
+    noise = problem.paths.sample_noise(rng, (count,), problem.dim)
+    return r * t, problem.paths.simulate(t, x, (1 - r) * t, noise).position
 
 
 _SHORTEST = 1e-7  # smallest r and 1 - r of `time_fractions`
@@ -127,5 +115,5 @@ def time_fractions(rng: np.random.Generator, count: Any) -> tuple[np.ndarray, np
     return r, 0.5 + 0.25 * (1 / r + 1 / (1 - r)) / np.log(1 / _SHORTEST)
 
 
-Placement = Callable[..., tuple[np.ndarray, np.ndarray]]
+Placement = Callable[[CanonicalProblem, Region, int, np.random.Generator], Points]
 PLACEMENTS: dict[str, Placement] = {"uniform": uniform, "grid": grid, "paths": paths}

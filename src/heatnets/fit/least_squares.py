@@ -1,7 +1,7 @@
 """Least squares: min |A w - b|² (+ ridge |w|²), optionally with one linear constraint c·w = 1.
 
 Solvers: "svd", "qr", "pinv", "cholesky". The matrices are usually rank deficient. To add a solver,
-write a function (A, b, rcond, ridge) -> Fit and add it to `SOLVERS`.
+write a function (A, b, rcond, ridge) -> LeastSquaresResult and add it to `SOLVERS`.
 """
 
 # svd        columns scaled to unit norm; singular values below rcond · largest are cut off
@@ -37,18 +37,19 @@ _LARGE = 1500  # below this many unknowns one LAPACK thread takes seconds at mos
 _NEGLIGIBLE = 1e-12
 
 
-class Fit(NamedTuple):
+class LeastSquaresResult(NamedTuple):
     """Solution of a least-squares problem."""
 
     weights: Float[Array, " features"]
     rank: int
     # Largest over smallest singular value in use; for qr, of the diagonal of the triangular factor:
     # an estimate from below.
-    condition: float
+    condition_number: float | None
     # Relative singular value below which a direction is cut off (or damped by more than half).
-    rcond: float
+    rcond: float | None
     solver: str
     notes: list[str]  # warnings for the user
+    ridge: float = 0.0
 
 
 def _for_numpy_and_jax(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,45 +72,39 @@ def solve(
     solver: str,
     rcond: float | None,
     ridge: float,
-    condition: Float[Array, " features"] | np.ndarray | None = None,
-) -> Fit:
-    """Solve a least-squares problem by the named solver; with `condition` c, subject to c·w = 1."""
-    with _lapack_threads(min(A.shape)):
-        if condition is None:
+    constraint: Float[Array, " features"] | np.ndarray | None = None,
+) -> LeastSquaresResult:
+    """Solve a least-squares problem; with a constraint c, subject to c·w = 1."""
+    rows, columns = A.shape
+    with _lapack_threads(_thread_count(min(rows, columns))):
+        A, b, restore = _eliminate_constraint(A, b, constraint)
+        if A.shape[1]:
             fit = SOLVERS[solver](A, b, rcond, ridge)
-        else:
-            A_free, b_free, first, reflector = _eliminate(A, b, condition)
-            if A_free.shape[1]:
-                fit = SOLVERS[solver](A_free, b_free, rcond, ridge)
-            else:  # one feature: the constraint determines its weight
-                fit = Fit(jnp.zeros(0), 0, 1.0, rcond or 0.0, solver, [])
-            fit = fit._replace(weights=_reflect_back(reflector, fit.weights, first))
+        else:  # one feature: the constraint determines its weight
+            fit = LeastSquaresResult(jnp.zeros(0), 0, 1.0, rcond or 0.0, solver, [])
+        fit = fit._replace(weights=restore(fit.weights), ridge=ridge)
         jax.block_until_ready(fit.weights)
     if not np.all(np.isfinite(fit.weights)):
         raise NumericalError(
             f"the least-squares solve ({fit.solver}) gave weights that are not finite; "
             'try solver="svd".'
         )
-    fit.notes.extend(_note_under_determined(A.shape[0], A.shape[1], fit.solver, ridge))
+    if rows < columns:
+        scaled = " after column scaling" if fit.solver in ("svd", "qr") else ""
+        which = "regularised by the ridge" if ridge > 0 else f"of minimum norm{scaled}"
+        fit.notes.append(
+            f"under-determined: {rows} rows for {columns} features; the weights are those {which}"
+        )
     return fit
 
 
-def _note_under_determined(rows: int, columns: int, solver: str, ridge: float) -> list[str]:
-    """A warning if there are fewer rows than columns."""
-    if rows >= columns:
-        return []
-    scaled = " after column scaling" if solver in ("svd", "qr") else ""
-    among = "regularised by the ridge" if ridge > 0 else f"of minimum norm{scaled}"
-    return [f"under-determined: {rows} rows for {columns} features; the weights are those {among}"]
-
-
-def _lapack_threads(size: int) -> threadpoolctl.threadpool_limits:
-    """Context manager that sets the number of LAPACK threads for a system with `size` unknowns."""
-    return threadpoolctl.threadpool_limits(_thread_count(size), user_api="blas")
+def _lapack_threads(count: int | None) -> threadpoolctl.threadpool_limits:
+    """Context manager that sets the number of LAPACK threads; None for all."""
+    return threadpoolctl.threadpool_limits(count, user_api="blas")
 
 
 def _thread_count(size: int) -> int | None:
-    """Number of LAPACK threads: one, or all (None) for a large system if they are faster now.
+    """Number of LAPACK threads for `size` unknowns: one, or all (None) if they are faster now.
 
     OpenBLAS threads wait by spinning. On two cores that other processes were using too, a QR of
     2400 x 1091 took 39 s with two threads and 0.35 s with one.
@@ -117,7 +112,7 @@ def _thread_count(size: int) -> int | None:
     if size < _LARGE:
         return 1
     sample = np.random.default_rng(0).standard_normal((512, 512))
-    with threadpoolctl.threadpool_limits(1, user_api="blas"):
+    with _lapack_threads(1):
         one_thread = min(_time_qr(sample) for _ in range(3))
     all_threads = max(_time_qr(sample) for _ in range(3))
     return None if all_threads < one_thread else 1
@@ -130,16 +125,24 @@ def _time_qr(sample: np.ndarray) -> float:
     return time.perf_counter() - start
 
 
+def _eliminate_constraint(A: Any, b: Any, constraint: Any) -> tuple[Any, Any, Callable[..., Array]]:
+    """A and b for the unknowns that c·w = 1 leaves free, and the map from these to all weights."""
+    if constraint is None:
+        return A, b, lambda weights: weights
+    A, b, first, reflector = _reflect(A, b, constraint)
+    return A, b, lambda weights, first=first: _reflect_back(reflector, weights, first)
+
+
 @_for_numpy_and_jax
-def _eliminate(xp: Any, A: Array, b: Array, condition: Array) -> tuple[Array, Array, Array, Array]:
+def _reflect(xp: Any, A: Array, b: Array, constraint: Array) -> tuple[Array, ...]:
     """Eliminate one unknown by the constraint c·w = 1.
 
     The Householder reflection H = I - 2vvᵀ maps c to ∓|c| e_1. The constraint fixes the first
     component of y = H w; the others are free. Returns the matrix and the right-hand side for the
     free unknowns, the first component, and v.
     """
-    largest = xp.max(xp.abs(condition))  # c_j of kernels may be tiny: no underflow of their squares
-    c = condition / largest
+    largest = xp.max(xp.abs(constraint))  # c_j of kernels may be tiny: their squares underflow
+    c = constraint / largest
     sign, size = xp.where(c[0] < 0, -1.0, 1.0), xp.linalg.norm(c)
     v = c / size + sign * (xp.arange(len(c)) == 0)
     v = v / xp.linalg.norm(v)
@@ -154,24 +157,22 @@ def _reflect_back(xp: Any, v: Array, weights: Array, first: Array) -> Array:
     return y - 2 * v * (v @ y)
 
 
-def near(
-    A: np.ndarray, b: np.ndarray, prior: np.ndarray, condition: np.ndarray | None
-) -> tuple[np.ndarray, float, float]:
-    """Minimise |A w - b|² + λ |w - prior|² for noisy b, subject to condition·w = condition·prior.
+def ridge_to_prior(
+    A: np.ndarray, b: np.ndarray, prior: np.ndarray, constraint: np.ndarray | None
+) -> LeastSquaresResult:
+    """Minimise |A w - b|² + λ |w - prior|² for noisy b, subject to c·w = c·prior.
 
     λ is chosen by generalised cross-validation; λ = ∞, the prior itself, is among the candidates.
-    Returns the weights, λ in units of max b², and the effective number of degrees of freedom.
+    Reported are λ in units of max b² and, as the rank, the effective number of degrees of freedom.
     """
     size = float(np.max(np.abs(b))) or 1.0  # squares of small numbers underflow
     A, b = A / size, b / size
     gap = b - A @ prior
-    with _lapack_threads(min(A.shape)):
-        reflector = None
-        if condition is not None:
-            A, _, _, reflector = _eliminate(A, gap, condition)
+    with _lapack_threads(_thread_count(min(A.shape))):
+        A, _, restore = _eliminate_constraint(A, gap, constraint)
         U, s, Vt = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
     if s[0] == 0:
-        return prior, np.inf, 0.0
+        return LeastSquaresResult(jnp.asarray(prior), 0, None, None, "near", [], np.inf)
     coefficients = U.T @ gap
     rest = float(gap @ gap - coefficients @ coefficients)  # part of the gap outside the range of A
     # Score, ridge and damping factors of the best candidate; first λ = ∞.
@@ -183,12 +184,14 @@ def near(
         if score < best[0]:
             best = score, float(ridge), damping
     change = Vt.T @ (best[2] * coefficients / np.where(s > 0, s, 1.0))
-    if reflector is not None:
-        change = _reflect_back(reflector, change, np.zeros(()))
-    return prior + change, best[1], float(best[2].sum())
+    if constraint is not None:
+        change = restore(change, np.zeros(()))
+    freedom = round(float(best[2].sum()))
+    weights = jnp.asarray(prior + change)
+    return LeastSquaresResult(weights, freedom, None, None, "near", [], best[1])
 
 
-def _svd(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
+def _svd(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSquaresResult:
     """Truncated singular value decomposition with columns scaled to unit norm."""
     scaled, scale, keep = _scale_columns(A)
     fit = _pinv(scaled, b, rcond, ridge)
@@ -213,51 +216,43 @@ class Damped:
 
     μ = rcond · √M; √M bounds the largest singular value, so `rcond` is relative to it. [A b] = QR
     is computed once; then, for each μ, the triangular factor of [R; μI], a fifth of the work. The
-    rank is estimated from the diagonal of the factor. With `condition` c the weights satisfy
+    rank is estimated from the diagonal of the factor. With a constraint c the weights satisfy
     c·w = 1.
     """
 
-    def __init__(self, A: Array, b: Array, condition: Array | np.ndarray | None = None) -> None:
-        self._reflector: Array | None = None
+    def __init__(self, A: Array, b: Array, constraint: Array | np.ndarray | None = None) -> None:
         self._threads = _thread_count(min(A.shape))
-        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
-            if condition is not None:
-                A, b, self._first, self._reflector = _eliminate(A, b, condition)
+        with _lapack_threads(self._threads):
+            A, b, self._restore = _eliminate_constraint(A, b, constraint)
             self._unknowns = A.shape[1]
             if self._unknowns:
                 scaled, self._scale, self._keep = _scale_columns(A)
                 self._R, self._Qtb = _factor(scaled, b)
 
-    def fit(self, rcond: float) -> Fit | None:
+    def fit(self, rcond: float) -> LeastSquaresResult | None:
         """The weights for one damping; None if they are not finite or the factor is singular.
 
         Columns of zeros with rcond = 0 give a singular factor.
         """
         if not self._unknowns:  # one feature: the constraint determines its weight
-            return Fit(self._reflect_back(jnp.zeros(0)), 0, 1.0, rcond, "qr", [])
+            return LeastSquaresResult(self._restore(jnp.zeros(0)), 0, 1.0, rcond, "qr", [])
         damping = rcond * np.sqrt(self._unknowns)
-        with threadpoolctl.threadpool_limits(self._threads, user_api="blas"):
+        with _lapack_threads(self._threads):
             R, right = _damp(self._R, self._Qtb, damping)
             diagonal = np.abs(np.asarray(R.diagonal()))
             if not np.all(diagonal > 0):
                 return None
-            is_numpy = isinstance(R, np.ndarray)
-            solve = scipy.linalg.solve_triangular if is_numpy else jax.scipy.linalg.solve_triangular
-            weights = self._reflect_back(solve(R, right) * self._scale)
+            linalg = scipy.linalg if isinstance(R, np.ndarray) else jax.scipy.linalg
+            weights = self._restore(linalg.solve_triangular(R, right) * self._scale)
         if not np.all(np.isfinite(np.asarray(weights))):
             return None
         undamped = diagonal[diagonal > 2 * damping]
         spread = float(undamped.max() / undamped.min()) if len(undamped) else 1.0
         notes = _note_dropped_columns(self._keep)
-        return Fit(weights, len(undamped), spread, rcond, "qr", notes)
-
-    def _reflect_back(self, weights: Array) -> Array:
-        if self._reflector is None:
-            return weights
-        return _reflect_back(self._reflector, weights, self._first)
+        return LeastSquaresResult(weights, len(undamped), spread, rcond, "qr", notes)
 
 
-def _qr(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
+def _qr(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSquaresResult:
     """Damped least squares with columns scaled to unit norm."""
     fit = Damped(A, b).fit(1e-14 if rcond is None else rcond)
     return _svd(A, b, rcond, ridge) if fit is None else fit
@@ -313,7 +308,7 @@ def _scale_columns(xp: Any, A: Array) -> tuple[Array, Array, Array]:
     return unit * scale, scale / xp.where(largest > 0, largest, 1.0), keep
 
 
-def _pinv(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
+def _pinv(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSquaresResult:
     """Moore-Penrose inverse with a cut-off; a ridge damps the remaining directions."""
     cut = max(A.shape) * EPS if rcond is None else rcond
     weights, singular = _truncated(A, b, cut, ridge)
@@ -324,7 +319,9 @@ def _pinv(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
             'try solver="cholesky" with a small ridge.'
         )
     rank = int(np.sum(s > cut * s[0]))
-    return Fit(weights, rank, float(s[0] / s[rank - 1]) if rank else 1.0, cut, "pinv", [])
+    return LeastSquaresResult(
+        weights, rank, float(s[0] / s[rank - 1]) if rank else 1.0, cut, "pinv", []
+    )
 
 
 @jax.jit
@@ -339,7 +336,7 @@ def _truncated(A: Array, b: Array, cut: float, ridge: float) -> tuple[Array, Arr
     return Vt.T @ (filtered * (U.T @ b)), s
 
 
-def _cholesky(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
+def _cholesky(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSquaresResult:
     """Normal equations (AᵀA + λI) w = Aᵀb by Cholesky; by QR if that fails.
 
     The reported rank is the effective one, Σ σ²/(σ² + λ), rounded; the reported cut-off is √λ,
@@ -351,7 +348,7 @@ def _cholesky(A: Array, b: Array, rcond: float | None, ridge: float) -> Fit:
         # In the squared matrix, σ below √eps times the largest is rounding.
         cut = np.sqrt(max(ridge / largest, EPS)) if largest > 0 else 0.0
         spread = np.sqrt(largest / smallest) if smallest > 0 else np.inf
-        fit = Fit(weights, round(freedom), float(spread), float(cut), "cholesky", [])
+        fit = LeastSquaresResult(weights, round(freedom), float(spread), float(cut), "cholesky", [])
         if ridge == 0 and spread > 1e6:
             fit.notes.append(
                 f"the normal equations square a condition of {spread:.1e}: digits are lost; "
@@ -403,7 +400,7 @@ def _largest_eigenvalue(apply: Callable[[Array], Array], size: int, steps: int =
     return jnp.linalg.norm(v)
 
 
-SOLVERS: dict[str, Callable[[Array, Array, float | None, float], Fit]] = {
+SOLVERS: dict[str, Callable[[Array, Array, float | None, float], LeastSquaresResult]] = {
     "svd": _svd,
     "qr": _qr,
     "pinv": _pinv,

@@ -8,24 +8,24 @@ run code or take long.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from heatnets._core.errors import InputError, short_repr, suggest
 
-LONGEST = 4000  # characters
-DEEPEST = 60  # parentheses, calls and signs inside each other
-LARGEST_EXPONENT = 100.0
-LARGEST_INDEX = 10**7
+MAX_LENGTH = 4000  # characters
+MAX_DEPTH = 60  # parentheses, calls and signs inside each other
+MAX_EXPONENT = 100.0
+MAX_INDEX = 10**7
 
-_TRIGONOMETRIC = ("sin", "cos", "tan", "arctan")
-_EXPONENTIAL = ("exp", "log", "sqrt", "abs", "tanh", "sinh", "cosh", "log1p", "expm1")
-_SIGMOIDAL = ("erf", "sigmoid", "softplus")
-_REDUCTIONS = ("sum", "mean", "prod", "norm", "norm2")
+_OF_ONE_ARGUMENT = (
+    "sin cos tan arctan exp log sqrt abs tanh sinh cosh log1p expm1 erf sigmoid softplus "
+    "sum mean prod norm norm2 roll"
+)
 FUNCTIONS = {  # name: (fewest arguments, most arguments)
-    **dict.fromkeys((*_TRIGONOMETRIC, *_EXPONENTIAL, *_SIGMOIDAL, *_REDUCTIONS), (1, 1)),
-    "roll": (1, 1),
+    **dict.fromkeys(_OF_ONE_ARGUMENT.split(), (1, 1)),
     "dot": (2, 2),
     "min": (1, 2),
     "max": (1, 2),
@@ -46,7 +46,7 @@ class FormulaError(InputError):
 class Instruction(NamedTuple):
     """One step of a formula in postfix order: pops `takes` values from the stack, pushes one."""
 
-    kind: str  # "number", "name", "index", "call", "power" or an operator
+    kind: str  # "number", "name", "index" (of a vector) or "apply" (a function or an operator)
     value: Any
     takes: int = 0
 
@@ -68,11 +68,7 @@ class Formula:
     @property
     def names(self) -> set[str]:
         """The names that occur in the formula."""
-        return {
-            step.value if step.kind == "name" else step.value[0]
-            for step in self.steps
-            if step.kind in ("name", "index")
-        }
+        return {step.value for step in self.steps if step.kind == "name"}
 
     def __call__(self, *values: Any) -> Any:
         import jax.numpy as jnp
@@ -89,28 +85,43 @@ def parse(text: Any, known: tuple[str, ...]) -> tuple[Instruction, ...]:
     """Parse a formula that may use the names `known`; return its steps in postfix order."""
     if not isinstance(text, str):
         raise InputError(f"a formula is a text in quotes; got {short_repr(text)}.")
-    if len(text) > LONGEST:
-        raise FormulaError(f"too long: {len(text)} characters, at most {LONGEST}", text[:60], 0)
+    if len(text) > MAX_LENGTH:
+        raise FormulaError(f"too long: {len(text)} characters, at most {MAX_LENGTH}", text[:60], 0)
     if not text.strip():
         raise FormulaError("the formula is empty", text, 0)
     return _Parser(text, known).parse_formula()
 
 
+def _as_number(compare: Callable[..., Any]) -> Callable[..., Any]:
+    """A comparison whose result is 1 or 0, so that conditions can be added and multiplied."""
+    return lambda a, b: 1.0 * compare(a, b)
+
+
+_COMPARISON, _SIGN, _POWER = 1, 4, 5  # precedences
+_BINARY: dict[str, tuple[int, Callable[..., Any]]] = {  # operator: precedence, function
+    "<": (_COMPARISON, _as_number(operator.lt)),
+    ">": (_COMPARISON, _as_number(operator.gt)),
+    "<=": (_COMPARISON, _as_number(operator.le)),
+    ">=": (_COMPARISON, _as_number(operator.ge)),
+    "+": (2, operator.add),
+    "-": (2, operator.sub),
+    "*": (3, operator.mul),
+    "/": (3, operator.truediv),
+    "^": (_POWER, operator.pow),
+    "**": (_POWER, operator.pow),
+}
+OPERATORS = {"negative": operator.neg, **{name: f for name, (_, f) in _BINARY.items()}}
 _TOKEN = re.compile(
     r"[ \t\r\n]*(?:"
     r"(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
     r"|(?P<name>[A-Za-z_][A-Za-z_0-9]*)"
-    r"|(?P<op>\*\*|<=|>=|[-+*/^()\[\],<>]))"
+    r"|(?P<op>\*\*|<=|>=|[-+*/^()\[\],<>])"
+    r"|(?P<other>.))",
+    re.DOTALL,
 )
-_PRECEDENCE = {"<": 1, ">": 1, "<=": 1, ">=": 1, "+": 2, "-": 2, "*": 3, "/": 3, "^": 5}
-_SIGN_PRECEDENCE = 4
-_SOURCE_ALONE = "u and du are known in `source` alone"
-_COMPARISONS = ("<", ">", "<=", ">=")
 _LOOKALIKES = {
-    "×": "*",
-    "·": "*",
-    "−": "-",
-    "–": "-",
+    **dict.fromkeys("×·", "*"),
+    **dict.fromkeys("−–", "-"),
     "÷": "/",
     "π": "pi",
     "²": "^2",
@@ -121,211 +132,185 @@ _LOOKALIKES = {
 }
 
 
-class _Parser:
-    """Precedence-climbing parser; emits the steps of a formula in postfix order.
+class _Token(NamedTuple):
+    kind: str  # "number", "name", "op" or "end"
+    text: str  # empty at the end
+    position: int
 
-    Parsing methods return the value of a constant subexpression, and None for any other.
-    """
+
+def _split_tokens(text: str) -> list[_Token]:
+    """Split a formula into tokens; the last one is of kind "end"."""
+    tokens = []
+    for match in _TOKEN.finditer(text.rstrip()):
+        kind = str(match.lastgroup)
+        token = _Token(kind, match[kind], match.start(kind))
+        if kind == "other":
+            hint = ""
+            if token.text in _LOOKALIKES:
+                hint = f": write {_LOOKALIKES[token.text]}"
+            elif not token.text.isascii():
+                hint = f" (U+{ord(token.text):04X}, which may look like another)"
+            message = f"{token.text!r} has no meaning in a formula{hint}"
+            raise FormulaError(message, text, token.position)
+        tokens.append(token)
+    return [*tokens, _Token("end", "", len(text))]
+
+
+class _Parser:
+    """Precedence-climbing parser; appends the steps of a formula in postfix order."""
 
     def __init__(self, text: str, known: tuple[str, ...]) -> None:
         self.text, self.known, self.depth, self.index = text, known, 0, 0
         self.tokens, self.steps = _split_tokens(text), list[Instruction]()
 
+    @property
+    def next(self) -> _Token:
+        """The next token."""
+        return self.tokens[self.index]
+
+    def error(self, message: str, token: _Token | None = None) -> FormulaError:
+        """An error at a token, by default the next one."""
+        return FormulaError(message, self.text, (token or self.next).position)
+
     def parse_formula(self) -> tuple[Instruction, ...]:
         """Parse the complete text."""
         self.parse_expression(0)
-        kind, value, position = self.tokens[self.index]
-        if kind != "end":
-            what = (
-                "is one too many"
-                if value in (")", "]")
-                else "is not expected here: an operator is missing before it"
+        if self.next.text in (")", "]"):
+            raise self.error(f"{self.next.text!r} is one too many")
+        if self.next.kind != "end":
+            raise self.error(
+                f"{self.next.text!r} is not expected here: an operator is missing before it"
             )
-            raise FormulaError(f"{value!r} {what}", self.text, position)
         return tuple(self.steps)
 
-    def parse_expression(self, precedence: int) -> float | None:
-        """Parse operators that bind stronger than `precedence`, and their operands."""
+    def parse_expression(self, precedence: int) -> None:
+        """Parse an operand, and operators that bind stronger than `precedence` with theirs."""
         self.depth += 1
-        if self.depth > DEEPEST:
-            raise FormulaError(
-                f"too deep: at most {DEEPEST} parentheses and signs inside each other",
-                self.text,
-                self.tokens[self.index][2],
+        if self.depth > MAX_DEPTH:
+            raise self.error(
+                f"too deep: at most {MAX_DEPTH} parentheses and signs inside each other"
             )
-        left, compared = self.parse_operand(), False
+        self.parse_operand()
+        compared = False
         while True:
-            kind, value, position = self.tokens[self.index]
-            value = "^" if value == "**" else value
-            strength = _PRECEDENCE.get(value, 0) if kind == "op" else 0
+            token = self.next
+            strength = _BINARY[token.text][0] if token.text in _BINARY else 0
             if strength <= precedence:
                 break
-            if compared and value in _COMPARISONS:
-                raise FormulaError(
-                    "comparisons do not chain: write (a < b) * (b < c)", self.text, position
-                )
-            compared = value in _COMPARISONS
+            if compared and strength == _COMPARISON:
+                raise self.error("comparisons do not chain: write (a < b) * (b < c)")
+            compared = strength == _COMPARISON
             self.index += 1
             # a^b^c is a^(b^c)
-            right = self.parse_expression(strength - 1 if value == "^" else strength)
-            left = self.emit_operation(value, left, right, position)
+            self.parse_expression(strength - 1 if strength == _POWER else strength)
+            if strength == _POWER:
+                self.check_exponent(token)
+            self.apply_operator(token.text, 2, token)
         self.depth -= 1
-        return left
 
-    def emit_operation(
-        self, operator: str, left: float | None, right: float | None, position: int
-    ) -> float | None:
-        """Emit a binary operation; return its value if both operands are constants."""
-        if operator == "^" and right is not None:
-            if not abs(right) <= LARGEST_EXPONENT:
-                raise FormulaError(
-                    f"exponents must be at most {LARGEST_EXPONENT:g} in size", self.text, position
-                )
-            self.steps.pop()  # the exponent, one step because constants are folded
-            self.steps.append(Instruction("power", int(right) if right.is_integer() else right, 1))
-        else:
-            self.steps.append(Instruction(operator, None, 2))
-        if left is None or right is None:
-            return None
+    def check_exponent(self, token: _Token) -> None:
+        """Bound a constant exponent; integers become ints, for which powers are products."""
+        kind, value, _ = self.steps[-1]
+        if kind != "number":
+            return
+        if abs(value) > MAX_EXPONENT:
+            raise self.error(f"exponents must be at most {MAX_EXPONENT:g} in size", token)
+        if value.is_integer():
+            self.steps[-1] = Instruction("number", int(value))
+
+    def apply_operator(self, name: str, operands: int, token: _Token) -> None:
+        """Append an operation, or its value where all operands are constants.
+
+        A constant operand is always one step, because operations on constants are not kept.
+        """
+        last = self.steps[-operands:]
+        if any(step.kind != "number" for step in last):
+            self.steps.append(Instruction("apply", name, operands))
+            return
         try:
-            result = float(_ARITHMETIC[operator](left, right))
+            value = float(OPERATORS[name](*(step.value for step in last)))
         except (ArithmeticError, ValueError, TypeError):
-            result = math.nan
-        if not math.isfinite(result):
-            raise FormulaError("this is no finite number", self.text, position)
-        return self.fold(result, 2 if operator != "^" else 1)
+            value = math.nan
+        del self.steps[-operands:]
+        self.append_number(value, token)
 
-    def fold(self, value: float, operands: int) -> float:
-        """Replace the last operation and its constant operands by their value."""
-        del self.steps[-operands - 1 :]
+    def append_number(self, value: float, token: _Token) -> None:
+        """Append a number, which must be finite."""
+        if not math.isfinite(value):
+            raise self.error("this is no finite number", token)
         self.steps.append(Instruction("number", value))
-        return value
 
-    def parse_operand(self) -> float | None:
+    def parse_operand(self) -> None:
         """Parse a number, a name, a call, a signed expression or one in parentheses."""
-        kind, value, position = self.tokens[self.index]
+        token = self.next
+        kind, text, _ = token
+        if kind == "end" or (kind == "op" and text not in "+-("):
+            what = "the formula ends here" if kind == "end" else f"{text!r} is not expected here"
+            raise self.error(f"{what}: a number, a name or '(' must follow")
         self.index += 1
         if kind == "number":
-            return self.emit_number(float(value), position)
-        if kind == "op" and value in ("+", "-"):
-            inside = self.parse_expression(_SIGN_PRECEDENCE)
-            if value == "-":
-                self.steps.append(Instruction("negative", None, 1))
-                return None if inside is None else self.fold(-inside, 1)
-            return inside
-        if kind == "op" and value == "(":
-            inside = self.parse_expression(0)
+            self.append_number(float(text), token)
+        elif kind == "name":
+            self.parse_name(token)
+        elif text == "(":
+            self.parse_expression(0)
             self.expect(")")
-            return inside
-        if kind == "name":
-            return self.parse_name(value, position)
-        what = "the formula ends here" if kind == "end" else f"{value!r} is not expected here"
-        raise FormulaError(f"{what}: a number, a name or '(' must follow", self.text, position)
-
-    def emit_number(self, value: float, position: int) -> float:
-        """Emit a finite number."""
-        if not math.isfinite(value):
-            raise FormulaError("this is no finite number", self.text, position)
-        self.steps.append(Instruction("number", value))
-        return value
-
-    def parse_name(self, name: str, position: int) -> float | None:
-        """Parse the rest of a call, a constant, `name[index]` or a plain name."""
-        following = self.tokens[self.index][:2]
-        if following == ("op", "("):
-            self.parse_call(name, position)
-        elif name in CONSTANTS and name not in self.known:
-            return self.emit_number(CONSTANTS[name], position)
-        elif name not in self.known:
-            hint = (
-                "it is a function: write its argument in parentheses"
-                if name in FUNCTIONS
-                else suggest(name, (*self.known, *CONSTANTS, *FUNCTIONS))
-            )
-            raise FormulaError(
-                f"unknown name {name[:40]!r}; {_SOURCE_ALONE if name in ('u', 'du') else hint}",
-                self.text,
-                position,
-            )
-        elif following == ("op", "["):
-            self.index += 1
-            kind, component, where = self.tokens[self.index]
-            is_integer = kind == "number" and component.isdigit()
-            if not is_integer or int(component[:9]) > LARGEST_INDEX:
-                raise FormulaError("an index is a whole number, 0 for the first", self.text, where)
-            self.index += 1
-            self.expect("]")
-            self.steps.append(Instruction("index", (name, int(component))))
         else:
-            self.steps.append(Instruction("name", name))
-        return None
+            self.parse_expression(_SIGN)
+            if text == "-":
+                self.apply_operator("negative", 1, token)
 
-    def parse_call(self, name: str, position: int) -> None:
-        """Parse the arguments of a function in parentheses, and emit the call."""
+    def parse_name(self, token: _Token) -> None:
+        """Parse the rest of a call, a constant, `name[index]` or a plain name."""
+        name = token.text
+        if self.next.text == "(":
+            self.parse_call(token)
+        elif name in self.known:
+            self.steps.append(Instruction("name", name))
+            if self.next.text == "[":
+                self.index += 1
+                index = self.next.text
+                if not index.isdigit() or int(index) > MAX_INDEX:
+                    raise self.error("an index is a whole number, 0 for the first")
+                self.index += 1
+                self.expect("]")
+                self.steps.append(Instruction("index", (name, int(index)), 1))
+        elif name in CONSTANTS:
+            self.append_number(CONSTANTS[name], token)
+        else:
+            if name in ("u", "du"):
+                hint = "u and du are known in `source` alone"
+            elif name in FUNCTIONS:
+                hint = "it is a function: write its argument in parentheses"
+            else:
+                hint = suggest(name, (*self.known, *CONSTANTS, *FUNCTIONS))
+            raise self.error(f"unknown name {name[:40]!r}; {hint}", token)
+
+    def parse_call(self, token: _Token) -> None:
+        """Parse the arguments of a function in parentheses, and append the call."""
+        name, count = token.text, 0
         if name not in FUNCTIONS:
-            hint = (
-                f"{name[:40]!r} is no function: is an operator missing?"
-                if name in self.known
-                else f"unknown function {name[:40]!r}; {suggest(name, FUNCTIONS)}"
-            )
-            raise FormulaError(hint, self.text, position)
-        self.index += 1
-        count = 0
-        while count == 0 or self.tokens[self.index][:2] == ("op", ","):
-            self.index += count > 0  # skip the comma
+            message = f"unknown function {name[:40]!r}; {suggest(name, FUNCTIONS)}"
+            if name in self.known:
+                message = f"{name[:40]!r} is no function: is an operator missing?"
+            raise self.error(message, token)
+        while count == 0 or self.next.text == ",":
+            self.index += 1  # the parenthesis or a comma
             self.parse_expression(0)
             count += 1
         self.expect(")")
         fewest, most = FUNCTIONS[name]
         if not fewest <= count <= most:
             allowed = f"{fewest}" if fewest == most else f"{fewest} or {most}"
-            raise FormulaError(
-                f"{name} takes {allowed} argument{'' if allowed == '1' else 's'}, not {count}",
-                self.text,
-                position,
-            )
-        self.steps.append(Instruction("call", name, count))
+            plural = "" if allowed == "1" else "s"
+            raise self.error(f"{name} takes {allowed} argument{plural}, not {count}", token)
+        self.steps.append(Instruction("apply", name, count))
 
     def expect(self, operator: str) -> None:
         """Skip the next token, which must be `operator`."""
-        kind, value, position = self.tokens[self.index]
-        if (kind, value) != ("op", operator):
-            raise FormulaError(f"{operator!r} is missing", self.text, position)
+        if self.next.text != operator:
+            raise self.error(f"{operator!r} is missing")
         self.index += 1
-
-
-def _split_tokens(text: str) -> list[tuple[str, str, int]]:
-    """Split a formula into tokens (kind, text, position); the last one is of kind "end"."""
-    tokens, position, end = [], 0, len(text.rstrip())
-    while position < end:
-        match = _TOKEN.match(text, position)
-        if match is None:
-            position += len(text[position:]) - len(text[position:].lstrip())
-            character = text[position]
-            hint = ""
-            if character in _LOOKALIKES:
-                hint = f": write {_LOOKALIKES[character]}"
-            elif not character.isascii():
-                hint = f" (U+{ord(character):04X}, which may look like another)"
-            raise FormulaError(f"{character!r} has no meaning in a formula{hint}", text, position)
-        kind = str(match.lastgroup)
-        tokens.append((kind, match[kind], match.start(kind)))
-        position = match.end()
-    return [*tokens, ("end", "", len(text))]
-
-
-_ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "^": lambda a, b: a**b,
-    "<": lambda a, b: a < b,
-    ">": lambda a, b: a > b,
-    "<=": lambda a, b: a <= b,
-    ">=": lambda a, b: a >= b,
-    "negative": lambda a: -a,
-}
 
 
 def _evaluate(steps: tuple[Instruction, ...], names: Mapping[str, Any]) -> Any:
@@ -338,47 +323,39 @@ def _evaluate(steps: tuple[Instruction, ...], names: Mapping[str, Any]) -> Any:
         elif kind == "name":
             stack.append(names[value])
         elif kind == "index":
-            stack.append(_component(names[value[0]], *value))
-        elif kind == "call":
-            stack.append(functions[value](*operands))
-        elif kind == "power":
-            stack.append(operands[0] ** value)
-        elif kind in _COMPARISONS:
-            # 1 or 0, so that conditions can be added and multiplied.
-            stack.append(1.0 * _ARITHMETIC[kind](*operands))
+            stack.append(_component(*operands, *value))
         else:
-            stack.append(_ARITHMETIC[kind](*operands))
+            stack.append(functions[value](*operands))
     return stack[0]
 
 
 def _component(vector: Any, name: str, index: int) -> Any:
     """vector[index], with a check of the index."""
-    shape = getattr(vector, "shape", ())
-    if not shape:
+    if not vector.shape:
         raise InputError(f"{name} is one number: write {name}, not {name}[{index}].")
-    if index >= shape[0]:
+    if index >= (size := vector.shape[0]):
         raise InputError(
-            f"{name}[{index}] is past the end: {name} has {shape[0]} components, "
-            f"0 to {shape[0] - 1}."
+            f"{name}[{index}] is past the end: {name} has {size} components, 0 to {size - 1}."
         )
     return vector[index]
 
 
 def _jax_functions() -> dict[str, Callable[..., Any]]:
-    """The functions of formulas in JAX; those not listed here are functions of jax.numpy."""
+    """Operators and functions in JAX; those not listed here are functions of jax.numpy."""
     import jax
     import jax.numpy as jnp
 
     special: dict[str, Callable[..., Any]] = {
+        **OPERATORS,
         "erf": jax.scipy.special.erf,
         "sigmoid": jax.nn.sigmoid,
         "softplus": jax.nn.softplus,
-        "norm2": lambda a: jnp.sum(jnp.asarray(a) ** 2),
-        "norm": lambda a: jnp.sqrt(jnp.sum(jnp.asarray(a) ** 2)),
+        "norm2": lambda a: jnp.sum(a**2),
+        "norm": lambda a: jnp.sqrt(jnp.sum(a**2)),
         "dot": lambda a, b: jnp.sum(a * b),
-        "min": lambda a, *b: jnp.minimum(a, *b) if b else jnp.min(jnp.asarray(a)),
-        "max": lambda a, *b: jnp.maximum(a, *b) if b else jnp.max(jnp.asarray(a)),
-        "where": lambda condition, a, b: jnp.where(jnp.asarray(condition) != 0, a, b),
-        "roll": lambda a: jnp.roll(jnp.asarray(a), 1),
+        "min": lambda a, *b: jnp.minimum(a, *b) if b else jnp.min(a),
+        "max": lambda a, *b: jnp.maximum(a, *b) if b else jnp.max(a),
+        "where": lambda condition, a, b: jnp.where(condition != 0, a, b),
+        "roll": lambda a: jnp.roll(a, 1),
     }
-    return {name: special.get(name) or getattr(jnp, name) for name in FUNCTIONS}
+    return special | {name: getattr(jnp, name) for name in FUNCTIONS if name not in special}

@@ -5,7 +5,6 @@ A TOML file is only parsed, never executed. A Python file is code of the user, a
 
 from __future__ import annotations
 
-import inspect
 import re
 import runpy
 import sys
@@ -13,7 +12,6 @@ import tomllib
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,35 +32,18 @@ from heatnets._core.errors import (
 )
 from heatnets._core.execution import make_context
 from heatnets._core.precision import with_x64
-from heatnets.io.toml_schema import ErrorCollector, Reader
+from heatnets.certify.certified_network import check_certify_options
+from heatnets.io.toml_schema import PROBLEM_KEYS, ErrorCollector, Reader
 from heatnets.pde.problem import Problem
-from heatnets.solution import check_asked
-from heatnets.solvers.entry import solve
+from heatnets.solvers.options import OPTIONS as SOLVE_OPTIONS
 from heatnets.solvers.options import make_options
 
 LARGEST = 2**18  # bytes of a TOML file
 _MAX_DIM = 10**7
-_DATA = ("initial", "terminal", "source", "exact")
-_KEYS = (
-    *_DATA,
-    "dim",
-    "horizon",
-    "diffusion",
-    "drift",
-    "reaction",
-    "form",
-    "steps",
-    "region",
-    "process",
-    "problem",
-    "parameters",
-    "solve",
-    "certify",
-)
-_CERTIFY = ("t", "x", "samples", "confidence", "halfwidth", "seed")
-# Keywords of hn.solve that a file cannot set.
-_NOT_IN_FILES = ("problem", "progress", "device", "checkpoint")
-OPTIONS = [name for name in inspect.signature(solve).parameters if name not in _NOT_IN_FILES]
+_KEYS = (*PROBLEM_KEYS, "dim", "horizon", "problem", "parameters", "solve", "certify")
+_CERTIFY_OPTIONS = ("samples", "confidence", "halfwidth", "seed")
+# Keywords of hn.solve that a file can set.
+OPTIONS = ["memory", *(name for name in SOLVE_OPTIONS if name != "checkpoint")]
 
 
 class CertifyRequest(NamedTuple):
@@ -109,24 +90,24 @@ def read(path: str | Path) -> ProblemFile:
     Problem(dim=3, horizon=0.5, diffusion=1, region=Box(-1, 1), source=None)
     """
     file = Path(path)
-    if file.suffix == ".py":
+    is_python = file.suffix == ".py"
+    if not file.exists():
+        name = "NAME.py" if is_python else "NAME"
+        raise InputError(
+            f"there is no file {file}. `heatnets new {name}` writes one to begin with."
+        )
+    if is_python:
         return _run_python_file(file)
     try:
         with open(file, "rb") as stream:
-            raw = stream.read(LARGEST + 1)
-    except FileNotFoundError:
-        raise InputError(
-            f"there is no file {file}. `heatnets new NAME` writes one to begin with."
-        ) from None
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror or error}.") from None
-    try:
-        return from_toml(raw.decode(), str(file))
+            return from_toml(stream.read(LARGEST + 1).decode(), str(file))
     except UnicodeDecodeError:
         raise InputError(
             f"{file} is not text in UTF-8. A problem is a TOML file, or a Python file whose name "
             "ends with .py."
         ) from None
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}.") from None
 
 
 @with_x64
@@ -138,22 +119,21 @@ def from_toml(text: str, name: str = "the problem") -> ProblemFile:
         )
     try:
         content = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        hint = (
-            " Formulas are texts: write them in quotes."
-            if isinstance(error, tomllib.TOMLDecodeError)
-            else ""
-        )
-        raise InputError(f"{name} is not a TOML file: {str(error) or 'too deep'}.{hint}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(
+            f"{name} is not a TOML file: {error}. Formulas are texts: write them in quotes."
+        ) from None
+    except (RecursionError, ValueError) as error:
+        raise InputError(f"{name} is not a TOML file: {error or 'too deep'}.") from None
     errors = ErrorCollector(name, text)
     errors.check_keys("", content, _KEYS)
-    make_problem = _named_problem if "problem" in content else _user_problem
-    problem = make_problem(content, errors)
+    is_named = "problem" in content
+    problem = (_named_problem if is_named else _user_problem)(content, errors)
     options = _read_options(_read_table(content, "solve", errors), problem, errors)
     points = _read_points(content, problem, errors)
     errors.raise_errors()
     assert problem is not None
-    words = [("equation", _equation_text(content))] if "problem" not in content else []
+    words = [] if is_named else [("equation", _equation_text(content))]
     words += [(key, _value_text(value)) for key, value in content.items() if key != "certify"]
     return ProblemFile(problem.with_provenance({"toml": text}), options, points, words)
 
@@ -167,10 +147,8 @@ def _equation_text(content: Mapping[str, Any]) -> str:
         terms = ["tr(A D²u)" if content.get("form") == "trace" else "div(A ∇u)"]
     else:
         terms = ["Δu" if A == 1 else f"{A:g} Δu"]
-    terms += ["b·∇u"] if "drift" in content else []
-    terms += ["c u"] if "reaction" in content else []
-    terms += ["F"] if "source" in content else []
-    right = " + ".join(terms)
+    symbols = {"drift": "b·∇u", "reaction": "c u", "source": "F"}
+    right = " + ".join([*terms, *(text for key, text in symbols.items() if key in content)])
     if "terminal" in content:
         return f"u_t + {right} = 0, u(T, x) given"
     return f"u_t = {right}, u(0, x) given"
@@ -196,62 +174,51 @@ def _read_table(content: Mapping[str, Any], key: str, errors: ErrorCollector) ->
 
 def _named_problem(content: Mapping[str, Any], errors: ErrorCollector) -> Problem | None:
     """A problem of `heatnets.problems`, by its name and parameters."""
-    for key in (*_DATA, "diffusion", "drift", "reaction", "form", "steps", "region", "process"):
+    for key in PROBLEM_KEYS:
         if key in content:
             errors.add(
                 key, f"`{key}` and `problem` exclude each other: a named problem has its own."
             )
-    parameters = {
-        **{k: content[k] for k in ("dim", "horizon") if k in content},
-        **_read_table(content, "parameters", errors),
-    }
+    parameters = {k: content[k] for k in ("dim", "horizon") if k in content}
+    parameters |= _read_table(content, "parameters", errors)
     name = content["problem"]
     if name not in problems.names():
         errors.add(
             "problem", f"unknown problem {short_repr(name)}; {suggest(str(name), problems.names())}"
         )
         return None
-    return errors.attempt("problem", lambda: problems.get(name, **parameters))
+    return errors.attempt("problem", problems.get, name, **parameters)
 
 
 def _user_problem(content: Mapping[str, Any], errors: ErrorCollector) -> Problem | None:
     """A problem with the data and coefficients of the file."""
     earlier_errors = len(errors.messages)
-    dim = errors.attempt("dim", lambda: _read_dim(content))
-    horizon = errors.attempt(
-        "horizon",
-        lambda: check_positive("horizon", content.get("horizon"), "It is the final time T."),
-    )
-    reader = Reader(dim or 1, horizon or 1.0, errors)
+    dim = errors.attempt("dim", _check_dim, content.get("dim"))
+    hint = "It is the final time T."
+    horizon = errors.attempt("horizon", check_positive, "horizon", content.get("horizon"), hint)
+    reader = Reader(dim or 1, horizon or 1.0)
     for name, value in _read_table(content, "parameters", errors).items():
-        reader.add_parameter(name, value)
-    data: dict[str, Any] = {}
-    for key in _DATA:
-        if key in content:
-            arguments = {"source": ("t", "x", "u", "du"), "exact": ("t", "x")}.get(key, ("x",))
-            data[key] = reader.function(key, content[key], arguments)
+        number = errors.attempt(name, reader.parameter, name, value)
+        reader.names.setdefault(name, 0.0 if number is None else number)
+    data = {
+        key: errors.attempt(key, read_value, reader, content[key])
+        for key, read_value in PROBLEM_KEYS.items()
+        if key in content
+    }
     if ("initial" in content) == ("terminal" in content):
-        number = "both" if "initial" in content else "neither"
+        count = "both" if "initial" in content else "neither"
         errors.add(
             "initial",
             "a problem needs `initial` (u at t = 0) or `terminal` (u at t = horizon); "
-            f"got {number}.",
+            f"got {count}.",
         )
-    for key in ("diffusion", "drift", "reaction"):
-        if key in content:
-            data[key] = reader.coefficient(key, content[key])
-    data |= {key: content[key] for key in ("form", "steps") if key in content}
-    if "region" in content:
-        data["region"] = reader.region(content["region"])
-    if "process" in content:
-        data["process"] = reader.process(content["process"])
-    if len(errors.messages) > earlier_errors or dim is None or horizon is None:
+    if len(errors.messages) > earlier_errors:
         return None
-    return errors.attempt("problem", lambda: Problem(dim, horizon, **data))
+    return errors.attempt("problem", Problem, dim, horizon, **data)
 
 
-def _read_dim(content: Mapping[str, Any]) -> int:
-    dim = check_int("dim", content.get("dim"), 1, "It is the number of space coordinates.")
+def _check_dim(value: Any) -> int:
+    dim = check_int("dim", value, 1, "It is the number of space coordinates.")
     if dim > _MAX_DIM:
         raise InputError(f"`dim` must be at most {_MAX_DIM} in a file; got {dim}.")
     return dim
@@ -266,21 +233,20 @@ def _read_options(
     options = {}
     for key, value in table.items():
         if key == "memory" and isinstance(value, str):
-            value = errors.attempt("memory", partial(size_in_bytes, value))
+            value = errors.attempt(key, size_in_bytes, value)
         elif key == "train_region":
-            reader = Reader(1, 1.0, errors)
-            value = reader.region(value)
+            value = errors.attempt(key, Reader().region, value)
         options[key] = tuple(value) if isinstance(value, list) else value
     if problem is not None and len(errors.messages) == earlier_errors:
-        errors.attempt("solve", lambda: check_options(problem, options))
+        errors.attempt("solve", check_options, problem, options)
     return options
 
 
 def check_options(problem: Problem, options: Mapping[str, Any]) -> None:
     """Raise the errors that `hn.solve` raises for these keywords, without solving."""
-    elsewhere = ("memory", "device", "progress")  # of the execution, not of the method
-    make_options(problem, **{k: v for k, v in options.items() if k not in elsewhere})
-    make_context(None, options.get("memory"))
+    execution = ("device", "memory")
+    make_options(problem, **{k: v for k, v in options.items() if k not in execution})
+    make_context(*(options.get(name) for name in execution))
 
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
@@ -313,29 +279,29 @@ def _read_points(
         return []
     requests = []
     for table in tables:
-        errors.check_keys("certify", table, _CERTIFY)
+        errors.check_keys("certify", table, ("t", "x", *_CERTIFY_OPTIONS))
         if problem is None:
             continue
-        reader = Reader(problem.dim, problem.horizon, errors)
+        reader = Reader(problem.dim, problem.horizon)
         default_t = 0.0 if problem.is_terminal else problem.horizon
-        x = errors.attempt("x", partial(reader.point, table.get("x", 0.0)))
-        t = errors.attempt("t", partial(reader.constant, table.get("t", default_t)))
-        options = {k: v for k, v in table.items() if k in _CERTIFY and k not in ("t", "x")}
-        errors.attempt("certify", partial(check_asked, **options))
-        if (
-            x is not None
-            and t is not None
-            and errors.attempt("certify", partial(_check_point, problem, t, x)) is not None
-        ):
-            requests.append(CertifyRequest(float(t), x, options))
+        x = errors.attempt("x", reader.point, table.get("x", 0.0))
+        t = errors.attempt("t", reader.constant, table.get("t", default_t))
+        options = {name: table[name] for name in _CERTIFY_OPTIONS if name in table}
+        errors.attempt("certify", check_certify_options, **options)
+        if x is not None and t is not None:
+            requests.append(errors.attempt("certify", _make_request, problem, t, x, options))
     return requests
 
 
-def _check_point(problem: Problem, t: Any, x: np.ndarray) -> Any:
-    """Raise `InputError` unless (t, x) is one point of the problem."""
-    if np.ndim(t):
-        raise InputError("`t` must be one number; write a [[certify]] table for each point.")
-    return problem.points(t, x)
+def _make_request(problem: Problem, t: Any, x: Any, options: dict[str, Any]) -> CertifyRequest:
+    """A request to certify one point; one number x stands for all coordinates."""
+    x = np.full(problem.dim, x) if np.ndim(x) == 0 else x
+    times, points, single = problem.as_points(t, x)
+    if not single:
+        raise InputError(
+            f"a point to certify is one `t` and one `x`; got {len(times)}. List them one by one."
+        )
+    return CertifyRequest(float(times[0]), points[0].copy(), options)
 
 
 def _run_python_file(file: Path) -> ProblemFile:
@@ -343,20 +309,17 @@ def _run_python_file(file: Path) -> ProblemFile:
 
     It defines `problem`, and may define `options` (keywords of hn.solve) and `points` (pairs t, x).
     """
-    if not file.is_file():
-        raise InputError(
-            f"there is no file {file}. `heatnets new NAME.py` writes one to begin with."
-        )
     sys.path.insert(0, str(file.parent))
     try:
         variables = runpy.run_path(str(file), run_name="heatnets_problem")
-    except HeatnetsError as error:
+    except (Exception, SystemExit) as error:
+        message = str(error)
+        if not isinstance(error, HeatnetsError):
+            message = f"{type(error).__name__}: {error}"
         # Keep the class of the error if it can be made from a message; the exit code depends on it.
         known = (NotFiniteError, NumericalError, ResourceError, FileError)
         error_class = type(error) if type(error) in known else InputError
-        raise error_class(f"{_error_line(file, error)}: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{_error_line(file, error)}: {type(error).__name__}: {error}") from error
+        raise error_class(f"{_error_line(file, error)}: {message}") from error
     finally:
         sys.path.remove(str(file.parent))
     problem, options = variables.get("problem"), variables.get("options", {})
@@ -379,14 +342,7 @@ def _run_python_file(file: Path) -> ProblemFile:
             raise InputError(
                 f"{file}: `points` must be pairs (t, x); got {short_repr(point)}."
             ) from None
-        x = np.broadcast_to(x, (problem.dim,)) if np.ndim(x) == 0 else x
-        t_array, x_array, single = problem.points(t, x)
-        if not single:
-            raise InputError(
-                f"{file}: each of `points` is one time and one point; got {len(t_array)}. "
-                "List them one by one."
-            )
-        requests.append(CertifyRequest(float(t_array[0]), x_array[0].copy(), {}))
+        requests.append(_make_request(problem, t, x, {}))
     return ProblemFile(problem, dict(options), requests, [("problem", f"{file.name}: {problem!r}")])
 
 

@@ -15,13 +15,14 @@ from heatnets._core import container
 from heatnets._core.errors import FileError, HeatnetsError, InputError, short_repr
 from heatnets._core.execution import make_context
 from heatnets._core.precision import with_x64
-from heatnets.features.equation import equation, values_only
-from heatnets.features.features import Feature, unpacked
+from heatnets.features.equation import build_equation, equation_values_only
+from heatnets.features.features import Feature
+from heatnets.features.storage import from_arrays
 from heatnets.io.problem_files import from_toml
 from heatnets.pde.fingerprint import differences, fingerprint
 from heatnets.pde.problem import Problem
 from heatnets.solution import Solution
-from heatnets.solvers.state import Round
+from heatnets.solvers.run import Round, SolveStats
 
 
 def info(path: str | Path) -> dict[str, Any]:
@@ -50,20 +51,18 @@ def load(path: str | Path, problem: Problem | None = None, *, device: Any = None
         The solution, with the same values as when it was saved.
     """
     manifest, arrays = container.read(Path(path), "result")
-    errors_of_incomplete_files = (
-        KeyError,
-        TypeError,
-        AttributeError,
-        IndexError,
-        ValueError,
-        OverflowError,
-        RecursionError,
-    )
     try:
         return _build_solution(Path(path), manifest, arrays, problem, device)
-    except errors_of_incomplete_files as error:
-        if isinstance(error, HeatnetsError):
-            raise
+    except HeatnetsError:
+        raise
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise FileError(
             f"{path} is no complete result ({type(error).__name__}: {error}). Solve again."
         ) from None
@@ -73,11 +72,12 @@ def _build_solution(
     path: Path,
     manifest: dict[str, Any],
     arrays: dict[str, np.ndarray],
-    problem_argument: Problem | None,
+    problem: Problem | None,
     device: Any,
 ) -> Solution:
     """Build a solution from the content of its file and its problem."""
-    problem = _stored_problem(path, manifest) if problem_argument is None else problem_argument
+    if problem is None:
+        problem = _stored_problem(path, manifest)
     if not isinstance(problem, Problem):
         raise InputError(f"`problem` must be a hn.Problem; got {short_repr(problem)}.")
     if messages := differences(fingerprint(problem), manifest["fingerprint"]):
@@ -85,38 +85,32 @@ def _build_solution(
             f"{path} solves another problem: {'; '.join(messages)}. Give the one that was solved."
         )
     stats = _read_stats(manifest["stats"])
-    canonical = (
-        problem.canonical.with_smoothed_guess()
-        if manifest["guessed"] == "smoothly"
-        else problem.canonical
-    )
-    if canonical.nonlinear is not None and stats["solver"] == "near":
+    canonical = problem.canonical
+    if manifest["guessed"] == "smoothly":
+        canonical = canonical.with_smoothed_guess()
+    if stats["solver"] == "near":
         canonical = replace(canonical, reaction_flow=None)
-    ctx = make_context(device)
-    steps, blocks = canonical.feature_paths.noise_shape(canonical.dim)[:-1], list[Feature]()
-    weights = [
-        arrays[f"weights {i}"] for i in range(sum(name.startswith("weights ") for name in arrays))
-    ]
+    steps = canonical.feature_paths.noise_shape(canonical.dim)[:-1]
+    weights = tuple(array for name, array in arrays.items() if name.startswith("weights "))
+    # One matrix of shape (features, time_degree + 1) per block that is not empty.
+    matrices = [w.reshape(len(w), -1) for w in weights if len(w)]
+    ctx, blocks = make_context(device), list[Feature]()
     with ctx.active():
-        data = (
-            equation(canonical, stats["seed"])[0] if stats["laplacian"] else values_only(canonical)
-        )
+        if stats["laplacian"]:
+            data, _ = build_equation(canonical, stats["seed"])
+        else:
+            data = equation_values_only(canonical)
         for i, description in enumerate(manifest["blocks"]):
-            block_arrays = {
-                name.split(" ", 2)[2]: array
-                for name, array in arrays.items()
-                if name.startswith(f"block {i} ")
-            }
-            blocks.append(unpacked(description, block_arrays, steps, canonical.dim))
-        # One matrix of shape (features, time_degree + 1) per block that is not empty.
-        matrices = [w if w.ndim == 2 else w[:, None] for w in weights if len(w)]
-        if [len(w) for w in matrices] != [len(b.start) for b in blocks] or any(
-            w.shape[1] != stats["time_degree"] + 1 for w in matrices
-        ):
+            prefix = f"block {i} "
+            parts = {k.removeprefix(prefix): a for k, a in arrays.items() if k.startswith(prefix)}
+            blocks.append(from_arrays(description, parts, steps, canonical.dim))
+        if [w.shape for w in matrices] != [
+            (len(b.initial_coefficient), stats["time_degree"] + 1) for b in blocks
+        ]:
             raise FileError(f"{path}: weights and features do not belong together. Solve again.")
         flat = np.concatenate(matrices).T.reshape(-1)
         solution = Solution(canonical, data, blocks, jnp.asarray(flat), ctx, stats)
-    solution.weights = tuple(weights)
+    solution.weights = weights
     return solution.with_problem(problem)
 
 
@@ -136,14 +130,14 @@ def _stored_problem(path: Path, manifest: dict[str, Any]) -> Problem:
 
 def _read_stats(stored: dict[str, Any]) -> dict[str, Any]:
     """Convert stored `stats` from JSON types to the types that a solve returns."""
-    stats = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()
-    }
-    stats["seconds"] = MappingProxyType(stored["seconds"])
-    check = stored.get("check", {})  # results of earlier versions have none
-    stats["check"] = MappingProxyType(
-        {name: tuple(v) if isinstance(v, list) else v for name, v in check.items()}
-    )
-    stats["iterations"] = tuple(map(tuple, stored["iterations"]))
-    stats["history"] = tuple(map(Round.of, stored["history"]))
-    return stats
+    # Results of earlier versions have no `check`.
+    stats = {name: _freeze(value) for name, value in {"check": {}, **stored}.items()}
+    history = tuple(Round(*row) for row in stats["history"])
+    return vars(SolveStats(**{**stats, "history": history}))
+
+
+def _freeze(value: Any) -> Any:
+    """A JSON value with tuples for lists and read-only mappings for dictionaries."""
+    if isinstance(value, dict):
+        return MappingProxyType({name: _freeze(v) for name, v in value.items()})
+    return tuple(map(_freeze, value)) if isinstance(value, list) else value

@@ -6,7 +6,8 @@ The operator is kept in the form tr(A D²u) + b·∇u + c u.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,15 +15,38 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets._core.errors import InputError, WarningLog, check_choice, short_repr
-from heatnets._core.precision import LOW, low_precision_constants
-from heatnets.pde.diffusion import Dense, Diagonal, Diffusion, Factor, Isotropic, diffusion
-from heatnets.pde.function import check_function, jumps, place
+from heatnets._core.errors import InputError, WarningLog, check_choice
+from heatnets.pde.diffusion import (
+    Dense,
+    Diagonal,
+    Diffusion,
+    Factor,
+    asymmetric,
+    is_function,
+    make_diffusion,
+    not_definite,
+)
+from heatnets.pde.function import Function, check_function, evaluate_at, format_point, has_jump
 from heatnets.pde.laplacian import gradient
-from heatnets.pde.processes import vector
+from heatnets.pde.processes import check_vector
 from heatnets.pde.transforms import TransformChain
 
 FORMS = ("divergence", "trace")
+
+
+class GivenOperator(NamedTuple):
+    """The coefficients of the operator as the user gave them to `Problem`."""
+
+    diffusion: Any
+    drift: Any
+    reaction: Any
+    form: Any
+    step: Any
+
+    @property
+    def needs_steps(self) -> bool:
+        """Whether paths need time steps."""
+        return is_function(self.diffusion) or callable(self.drift) or self.step is not None
 
 
 class LocalOperator(NamedTuple):
@@ -33,7 +57,7 @@ class LocalOperator(NamedTuple):
     reaction: Float[Array, ""]
 
 
-def _root(A: Any) -> Any:
+def _cholesky_scan(A: Any) -> Any:
     """The Cholesky factor of A (dim, dim), column by column.
 
     The derivative of LAPACK's factorisation solves batched triangular systems: on two cores, two of
@@ -53,16 +77,19 @@ class CoefficientField(eqx.Module):
     The canonical time s is zero where the initial or terminal condition is given.
     """
 
-    # A Diffusion; or a function that returns A as a number, a diagonal or a matrix (S if `factor`).
+    # A Diffusion; or a function that returns A as a number, a diagonal or a matrix, or S.
     diffusion: Any
     drift: Any  # a vector, or a function
     reaction: Any  # a number, or a function
     step: Any  # the user's one-step scheme, or None for Euler's
     transform: TransformChain
-    factor: bool = eqx.field(static=True)  # `diffusion` returns S in A = S Sᵀ
+    is_sqrt: bool = eqx.field(static=True)  # `diffusion` returns S in A = S Sᵀ
     divergence: bool = eqx.field(static=True)  # the user's form is div(A ∇u), not tr(A D²u)
     # Names of discontinuous coefficients: the order of the time steps is then not known.
     jumps: tuple[str, ...] = eqx.field(static=True, default=())
+    # Whether a step is so large a program that a loop over steps must not be unrolled.
+    is_expensive: ClassVar[bool] = False
+    workspace: ClassVar[int] = 0  # vectors (dim,) that an evaluation needs besides those of a path
 
     def evaluate(self, s: Any, y: Any) -> LocalOperator:
         """The operator at the canonical time s and point y (dim,)."""
@@ -72,38 +99,34 @@ class CoefficientField(eqx.Module):
         if self.divergence and not isinstance(self.diffusion, Diffusion):
             drift = drift + self._divergence(t, x)
         reaction = self.reaction(t, x) if callable(self.reaction) else self.reaction
-        return LocalOperator(diffusion, drift, reaction / self.transform.rate(t))
+        return LocalOperator(diffusion, drift, reaction / self.transform.time_derivative(t))
+
+    @property
+    def functions(self) -> dict[str, Function]:
+        """The coefficients that are functions of the user's (t, x), by name."""
+        parts = {"diffusion": self.diffusion, "drift": self.drift, "reaction": self.reaction}
+        return {name: part for name, part in parts.items() if isinstance(part, Function)}
 
     @property
     def has_reaction(self) -> bool:
         """Whether paths carry the weight exp(∫ c), which depends on the path."""
         return callable(self.reaction)
 
-    @property
-    def is_expensive(self) -> bool:
-        """Whether a step is so large a program that a loop over steps must not be unrolled."""
-        return False
-
-    @property
-    def workspace(self) -> int:
-        """Number of vectors (dim,) that an evaluation needs in addition to those of the path."""
-        return 0
-
     def diffusion_at(self, t: Any, x: Any) -> Diffusion:
         """A at the user's (t, x), with its square root."""
         if isinstance(self.diffusion, Diffusion):
             return self.diffusion
         value = self.diffusion(t, x)
-        if self.factor:
-            return Dense(value, None)
-        return (Isotropic, Diagonal, lambda A: Dense(_root(A), None))[value.ndim](value)
+        if value.ndim < 2:
+            return Diagonal(value)
+        return Dense(value if self.is_sqrt else _cholesky_scan(value), None)
 
     def _divergence(self, t: Any, x: Any) -> Array:
         """div A = Σ_i ∂_i A_ij, of shape (dim,): div(A ∇u) = tr(A D²u) + (div A)·∇u."""
 
         def A(z: Array) -> Array:
             value = self.diffusion(t, z)
-            return value @ value.T if self.factor else value
+            return value @ value.T if self.is_sqrt else value
 
         ndim = jax.eval_shape(A, x).ndim
         if ndim == 0:
@@ -126,7 +149,7 @@ class CoefficientField(eqx.Module):
         h = jnp.maximum(self.transform.time(t) - self.transform.time(until), 0.0)
         operator = self.evaluate(self.transform.time(middle), y)
         # c in the user's time, times the length of the step in that time.
-        log_weight = operator.reaction * self.transform.rate(middle) * jnp.abs(t - until)
+        log_weight = operator.reaction * self.transform.time_derivative(middle) * jnp.abs(t - until)
         if self.step is None:
             push = jnp.sqrt(2 * h) * operator.diffusion.apply_sqrt(noise)
             return y + operator.drift * h + push, log_weight, push
@@ -134,26 +157,22 @@ class CoefficientField(eqx.Module):
         return position, log_weight, 0.5 * (position - mirrored)
 
 
-def varies(value: Any) -> bool:
-    """Whether a coefficient is a function of t and x."""
-    return callable(value) or (isinstance(value, Factor) and callable(value.S))
-
-
 def with_jumps(
-    field: CoefficientField, s: np.ndarray, y: np.ndarray, notes: WarningLog
+    field: CoefficientField, s: np.ndarray, y: np.ndarray, log: WarningLog
 ) -> CoefficientField:
-    """The field with `jumps` set: the names of coefficients that jump between points (s, y).
+    """The field with `jumps` set: the names of coefficients that jump.
 
-    Warns about jumps. Raises `InputError` if A jumps in divergence form, as paths then follow
-    another equation.
-
-    Args:
-        field: the coefficient field.
-        s: canonical times, shape (n,).
-        y: canonical points, shape (n, dim).
-        notes: the log that takes the warning.
+    They are searched on segments that join a point of the first half of s (n,), y (n, dim) to one
+    of the second half. Jumps are a warning. Raises `InputError` if A jumps in divergence form, as
+    paths then follow another equation.
     """
-    discontinuous = find_jumps(field, s, y)
+    points, half = field.transform.from_canonical(s, y), len(s) // 2
+    start, end = (tuple(p[k * half : (k + 1) * half] for p in points) for k in (0, 1))
+    discontinuous = tuple(
+        name
+        for name, function in field.functions.items()
+        if has_jump(partial(evaluate_at, function), start, end)
+    )
     if "diffusion" in discontinuous and field.divergence:
         raise InputError(
             "`diffusion` jumps, and in divergence form the jump itself acts on paths (div A is "
@@ -163,7 +182,7 @@ def with_jumps(
         )
     if discontinuous:
         names = " and ".join(f"`{name}`" for name in discontinuous)
-        notes.warn(
+        log.warn(
             f"{names} jumps: what the steps of paths do to a value is then known only roughly, and "
             "certificates will say so. Smooth it if you can."
         )
@@ -171,77 +190,48 @@ def with_jumps(
 
 
 def make_field(
-    A: Any,
-    b: Any,
-    c: Any,
-    form: Any,
-    step: Any,
+    given: GivenOperator,
     constant: Diffusion | None,
     dim: int,
     transform: TransformChain,
-    notes: WarningLog,
-) -> CoefficientField:
-    """Check the user's A, b, c, form and step, and make a coefficient field of them.
+    log: WarningLog,
+) -> CoefficientField | None:
+    """Check the user's coefficients, and make a field of them; None if all are constant.
 
     `constant` is A if it is constant, in coordinates without drift; then A and b are ignored.
     """
-    factor = isinstance(A, Factor)
-    divergence = False
+    A, b, c, form, step = given
+    if form is not None:
+        check_choice("form", form, FORMS)
+    if not given.needs_steps and not callable(c):
+        return None
+    is_sqrt, divergence = False, False
     if constant is not None:
         A, b = constant, 0.0
-    elif varies(A):
-        shapes = ((dim, dim),) if factor else ((), (dim,), (dim, dim))
-        A = check_function("diffusion", A.S if factor else A, ("t", "x"), dim, notes, shapes)
+    elif is_function(A):
+        is_sqrt, divergence = isinstance(A, Factor), form == "divergence"
+        shapes = ((dim, dim),) if is_sqrt else ((), (dim,), (dim, dim))
+        A = check_function("diffusion", A.S if is_sqrt else A, ("t", "x"), dim, log, shapes)
         if form is None:
             raise InputError(
                 "`form` must be said where `diffusion` is a function, as the two differ: "
                 'form="divergence" for div(A ∇u), form="trace" for tr(A D²u), '
                 "the generator of dX = b dt + √2 S dW with A = S Sᵀ."
             )
-        divergence = check_choice("form", form, FORMS) == "divergence"
     else:
-        A = diffusion(1.0 if A is None else A, dim)
-    if form is not None:
-        check_choice("form", form, FORMS)
+        A = make_diffusion(1.0 if A is None else A, dim)
     if callable(b):
-        b = check_function("drift", b, ("t", "x"), dim, notes, ((dim,),))
+        b = check_function("drift", b, ("t", "x"), dim, log, ((dim,),))
     else:
-        b = vector("drift", 0.0 if b is None else b, dim)
-    if callable(c):
-        c = check_function("reaction", c, ("t", "x"), dim, notes)
+        b = check_vector("drift", 0.0 if b is None else b, dim)
+    c = check_function("reaction", c, ("t", "x"), dim, log) if callable(c) else 0.0
     if step is not None:
-        step = _check_traceable(step, dim, notes)
-    return CoefficientField(A, b, c, step, transform, factor, divergence)
-
-
-def _check_traceable(step: Any, dim: int, notes: WarningLog) -> Any:
-    """Raise `InputError` if JAX cannot trace the user's step to an array of shape (dim,)."""
-    hint = (
-        "Write step(t, x, h, noise): where a path from x at the time t is after a time h; noise is "
-        "standard normal, of shape (dim,)."
-    )
-    if not callable(step):
-        raise InputError(f"`step` must be a function; got {short_repr(step)}. {hint}")
-    number, point = jax.ShapeDtypeStruct((), jnp.float64), jax.ShapeDtypeStruct((dim,), jnp.float64)
-    try:
-        closed, output = jax.make_jaxpr(step, return_shape=True)(number, point, number, point)
-    except Exception as error:
-        raise InputError(
-            f"`step` must be traceable by JAX; it raised {type(error).__name__}: "
-            f"{str(error).splitlines()[0] if str(error) else type(error).__name__}. {hint}"
-        ) from error
-    if getattr(output, "shape", None) != (dim,):
-        raise InputError(
-            f"`step` must return a place of shape ({dim},); got "
-            f"{getattr(output, 'shape', short_repr(output))}. {hint}"
-        )
-    if low := low_precision_constants(step, closed):
-        notes.warn(f"`step` captures constants of low precision: {', '.join(low)}. They are {LOW}")
-    return step
+        step = check_function("step", step, ("t", "x", "h", "noise"), dim, log, ((dim,),))
+    return CoefficientField(A, b, c, step, transform, is_sqrt, divergence)
 
 
 @eqx.filter_jit
-def _evaluate(field: CoefficientField, s: Array, y: Array) -> tuple[Array, Array, Array]:
+def _probe(field: CoefficientField, s: Array, y: Array) -> tuple[Array, Array, Array]:
     """The coefficients at canonical points.
 
     Returns:
@@ -255,7 +245,7 @@ def _evaluate(field: CoefficientField, s: Array, y: Array) -> tuple[Array, Array
         operator = field.evaluate(s, y)
         A = field.diffusion(t, x) if callable(field.diffusion) else jnp.ones(())
         eigenvalues, skew = A, jnp.zeros(())
-        if field.factor:
+        if field.is_sqrt:
             eigenvalues = jnp.linalg.svd(A, compute_uv=False) ** 2
         elif A.ndim == 2:
             eigenvalues, skew = jnp.linalg.eigvalsh(A), jnp.max(jnp.abs(A - A.T))
@@ -265,36 +255,30 @@ def _evaluate(field: CoefficientField, s: Array, y: Array) -> tuple[Array, Array
     return jax.lax.map(evaluate_one, (s, y))
 
 
-def check(field: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
+def check_elliptic(field: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
     """Check the coefficients at canonical times s (n,) and points y (n, dim).
 
     Raises `InputError` if a coefficient is not finite, or A is not symmetric positive definite.
     """
-    bounds, drift, reaction = (
-        np.asarray(a) for a in _evaluate(field, jnp.asarray(s), jnp.asarray(y))
-    )
+    bounds, drift, reaction = (np.asarray(a) for a in _probe(field, jnp.asarray(s), jnp.asarray(y)))
     t, x = field.transform.from_canonical(s, y)
     for name, value in (("diffusion", bounds), ("drift", drift), ("reaction", reaction[:, None])):
         bad = np.flatnonzero(~np.all(np.isfinite(value), axis=1))
         if bad.size:
             also = ", with its derivatives," if name == "drift" and field.divergence else ""
+            example = format_point([np.atleast_1d(t)[bad[0]], x[bad[0]]])
             raise InputError(
                 f"`{name}`{also} must be finite wherever paths lead; it was not at {bad.size} of "
-                f"{len(s)} places, for example {place([np.atleast_1d(t)[bad[0]], x[bad[0]]])}."
+                f"{len(s)} places, for example {example}."
             )
-    if np.max(bounds[:, 2] / np.maximum(np.abs(bounds[:, 1]), 1e-300)) > 1e-10:
-        k = int(np.argmax(bounds[:, 2]))
-        raise InputError(
-            f"`diffusion` must be a symmetric matrix; A - Aᵀ is up to {bounds[k, 2]:.2g} at "
-            f"{place([t[k], x[k]])}. Give (A + Aᵀ)/2."
-        )
-    k = int(np.argmin(bounds[:, 0]))
-    if not bounds[k, 0] > 1e-12 * np.max(np.abs(bounds[:, 1])):
-        raise InputError(
-            "`diffusion` must be positive definite wherever paths lead; its eigenvalues lie "
-            f"between {bounds[k, 0]:.3g} and {bounds[k, 1]:.3g} at {place([t[k], x[k]])}. Where A "
-            "has no inverse paths do not spread in all directions, which is not supported."
-        )
+    low, high, skew = bounds.T
+    k = int(np.argmax(skew))
+    if np.max(skew / np.maximum(np.abs(high), 1e-300)) > 1e-10:
+        raise asymmetric(skew[k], f" at {format_point([t[k], x[k]])}")
+    k = int(np.argmin(low))
+    if not low[k] > 1e-12 * np.max(np.abs(high)):
+        where = f" at {format_point([t[k], x[k]])}"
+        raise not_definite(low[k], high[k], " wherever paths lead", where)
 
 
 def check_step(field: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
@@ -316,23 +300,20 @@ def check_step(field: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
             np.asarray(a) for a in _moments(field, *ends, jnp.asarray(y[k]), jnp.asarray(noise))
         )
         size = float(np.max(np.diagonal(twice_A)))
-        wrong_covariance = np.abs(covariance - twice_A) > 0.02 * size
+        gap, mean_gap = np.abs(covariance - twice_A), np.abs(mean - drift)
         tolerance = 6 * mean_error + 0.05 * np.max(np.abs(drift)) + 1e-3 * size
-        wrong_mean = np.abs(mean - drift) > tolerance
-        if not (np.any(wrong_covariance) or np.any(wrong_mean)):
-            continue
-        if np.any(wrong_covariance):
-            i, j = divmod(int(np.argmax(np.abs(covariance - twice_A))), covariance.shape[1])
-            moment = f"the covariance ({i}, {j})"
-            value, expected = covariance[i, j], twice_A[i, j]
+        if np.any(gap > 0.02 * size):
+            i, j = divmod(int(np.argmax(gap)), dim)
+            moment, value, expected = f"covariance ({i}, {j})", covariance[i, j], twice_A[i, j]
+        elif np.any(mean_gap > tolerance):
+            i = int(np.argmax(mean_gap))
+            moment, value, expected = f"mean in coordinate {i}", mean[i], drift[i]
         else:
-            i = int(np.argmax(np.abs(mean - drift)))
-            moment = f"the mean in coordinate {i}"
-            value, expected = mean[i], drift[i]
+            continue
         raise InputError(
             "`step` must move as `drift` and `diffusion` say (in the form tr(A D²u) + b·∇u); per "
-            f"unit of time {moment} is {value:.3g} in place of {expected:.3g}, at "
-            f"{place([t[k], y[k]])}. For A = S Sᵀ a path moves by b h + √(2h) S noise."
+            f"unit of time the {moment} is {value:.3g} in place of {expected:.3g}, at "
+            f"{format_point([t[k], y[k]])}. For A = S Sᵀ a path moves by b h + √(2h) S noise."
         )
 
 
@@ -359,33 +340,3 @@ def _moments(
         J @ J.T / h,
         2 * S @ S.T,
     )
-
-
-@eqx.filter_jit
-def _coefficient_values(field: CoefficientField, name: str, t: Array, x: Array) -> Array:
-    """Values of one coefficient at the user's t (n,) and x (n, dim), flattened to (n, k)."""
-
-    def evaluate_one(point: tuple[Array, Array]) -> Array:
-        return jnp.ravel(getattr(field, name)(*point))
-
-    return jax.lax.map(evaluate_one, (t, x))
-
-
-def find_jumps(field: CoefficientField, s: np.ndarray, y: np.ndarray) -> tuple[str, ...]:
-    """Names of the coefficients that jump on some segment between canonical points.
-
-    Segments join a point of the first half of s (n,), y (n, dim) to one of the second half.
-    """
-    discontinuous = []
-    points = field.transform.from_canonical(s, y)
-    half = len(s) // 2
-    for name in ("diffusion", "drift", "reaction"):
-        if not callable(getattr(field, name)):
-            continue
-
-        def value(t: np.ndarray, x: np.ndarray, name: str = name) -> np.ndarray:
-            return np.asarray(_coefficient_values(field, name, jnp.asarray(t), jnp.asarray(x)))
-
-        if jumps(value, tuple(p[:half] for p in points), tuple(p[half : 2 * half] for p in points)):
-            discontinuous.append(name)
-    return tuple(discontinuous)

@@ -1,6 +1,6 @@
 """Constant diffusion matrices A of div(A ∇u), with a square root S: A = S Sᵀ.
 
-A is a multiple of the identity, diagonal, dense, or diagonal plus low rank.
+A is diagonal (or a multiple of the identity), dense, or diagonal plus low rank.
 """
 
 from __future__ import annotations
@@ -35,17 +35,13 @@ class Diffusion(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def deviations(self) -> Any:
+    def std(self) -> Any:
         """√A_ii, shape () or (dim,): √(2t) times this is the standard deviation of paths."""
 
     @property
     @abc.abstractmethod
-    def stiffness(self) -> Any:
+    def inverse_std(self) -> Any:
         """√(A⁻¹)_ii, shape () or (dim,): size of the likelihood-ratio weights of derivatives."""
-
-    @abc.abstractmethod
-    def matrix(self, dim: int) -> np.ndarray:
-        """A as an array (dim, dim)."""
 
     @property
     def scalar(self) -> Any:
@@ -53,50 +49,23 @@ class Diffusion(eqx.Module):
         return None
 
     @property
-    def bulk(self) -> Diffusion:
-        """The full-rank part of A in A = bulk + Σ U_k U_kᵀ, with the U_k in `columns`.
+    def full_rank_part(self) -> Diffusion:
+        """The full-rank part B of A = B + Σ U_k U_kᵀ, with the U_k in `low_rank_columns`.
 
-        tr(bulk D²f) is computed as a Laplacian in scaled coordinates.
+        tr(B D²f) is computed as a Laplacian in scaled coordinates.
         """
         return self
 
     @property
-    def columns(self) -> Any:
-        """The vectors U_k as rows, shape (k, dim), in A = bulk + Σ U_k U_kᵀ; None if A = bulk."""
+    def low_rank_columns(self) -> Any:
+        """The vectors U_k as rows, shape (k, dim); None if A is its full-rank part."""
         return None
 
 
-class Isotropic(Diffusion):
-    """A = D I."""
-
-    D: Any
-
-    def apply_sqrt(self, noise: Any) -> Any:
-        return self.D**0.5 * noise
-
-    def solve(self, vector: Any) -> Any:
-        return vector / self.D
-
-    @property
-    def deviations(self) -> Any:
-        return self.D**0.5
-
-    @property
-    def stiffness(self) -> Any:
-        return self.D**-0.5
-
-    def matrix(self, dim: int) -> np.ndarray:
-        return float(self.D) * np.eye(dim)
-
-    @property
-    def scalar(self) -> Any:
-        return self.D
-
-
 class Diagonal(Diffusion):
-    """A = diag(a)."""
+    """A = diag(a), or a multiple of the identity."""
 
-    a: Any
+    a: Any  # (dim,), or () for A = a I
 
     def apply_sqrt(self, noise: Any) -> Any:
         return self.a**0.5 * noise
@@ -105,15 +74,16 @@ class Diagonal(Diffusion):
         return vector / self.a
 
     @property
-    def deviations(self) -> Any:
+    def std(self) -> Any:
         return self.a**0.5
 
     @property
-    def stiffness(self) -> Any:
+    def inverse_std(self) -> Any:
         return self.a**-0.5
 
-    def matrix(self, dim: int) -> np.ndarray:
-        return np.diag(np.asarray(self.a))
+    @property
+    def scalar(self) -> Any:
+        return None if np.ndim(self.a) else self.a
 
 
 class Dense(Diffusion):
@@ -129,15 +99,12 @@ class Dense(Diffusion):
         return (vector @ self.inverse.T) @ self.inverse
 
     @property
-    def deviations(self) -> Any:
+    def std(self) -> Any:
         return (self.S**2).sum(axis=1) ** 0.5
 
     @property
-    def stiffness(self) -> Any:
+    def inverse_std(self) -> Any:
         return (self.inverse**2).sum(axis=0) ** 0.5
-
-    def matrix(self, dim: int) -> np.ndarray:
-        return np.asarray(self.S) @ np.asarray(self.S).T
 
 
 class DiagonalPlusLowRank(Diffusion):
@@ -155,28 +122,29 @@ class DiagonalPlusLowRank(Diffusion):
     def apply_sqrt(self, noise: Any) -> Any:
         return self.a**0.5 * (noise + ((noise @ self.W) * self.gain) @ self.W.T)
 
+    @property
+    def _shrink(self) -> Any:
+        """1/(1 + s²) - 1: the factors of the columns of W in A⁻¹."""
+        return 1 / (1 + self.gain) ** 2 - 1
+
     def solve(self, vector: Any) -> Any:
         v = vector / self.a**0.5
-        shrink = 1 / (1 + self.gain) ** 2 - 1
-        return (v + ((v @ self.W) * shrink) @ self.W.T) / self.a**0.5
+        return (v + ((v @ self.W) * self._shrink) @ self.W.T) / self.a**0.5
 
     @property
-    def deviations(self) -> Any:
+    def std(self) -> Any:
         return (self.a + (self.U**2).sum(axis=1)) ** 0.5
 
     @property
-    def stiffness(self) -> Any:
-        return ((1 + (self.W**2 * (1 / (1 + self.gain) ** 2 - 1)).sum(axis=1)) / self.a) ** 0.5
-
-    def matrix(self, dim: int) -> np.ndarray:
-        return np.diag(np.asarray(self.a)) + np.asarray(self.U) @ np.asarray(self.U).T
+    def inverse_std(self) -> Any:
+        return ((1 + (self.W**2 * self._shrink).sum(axis=1)) / self.a) ** 0.5
 
     @property
-    def bulk(self) -> Diffusion:
+    def full_rank_part(self) -> Diffusion:
         return Diagonal(self.a)
 
     @property
-    def columns(self) -> Any:
+    def low_rank_columns(self) -> Any:
         return self.U.T
 
 
@@ -187,18 +155,13 @@ class Factor:
         S: an invertible matrix of shape (dim, dim), or a function of (t, x) that returns one.
     """
 
-    S: Any
-
     def __init__(self, S: Any) -> None:
-        if callable(S):
-            self.S = S
-            return
-        self.S = check_finite("Factor", S, "Write hn.Factor(S), S of shape (dim, dim).")
-        if self.S.ndim != 2 or self.S.shape[0] != self.S.shape[1]:
+        hint = "Write hn.Factor(S), S of shape (dim, dim)."
+        self.S: Any = S if callable(S) else check_finite("Factor", S, hint)
+        if not callable(S) and (self.S.ndim != 2 or self.S.shape[0] != self.S.shape[1]):
             raise InputError(
                 f"`Factor` needs a square matrix S; got shape {self.S.shape}. With fewer columns A "
-                "has no inverse: paths would not spread in all directions, which is not supported. "
-                "hn.LowRank(diag, U) adds a diagonal."
+                "has no inverse, which is not supported; hn.LowRank(diag, U) adds a diagonal."
             )
 
     def __repr__(self) -> str:
@@ -214,12 +177,12 @@ class LowRank:
     """
 
     def __init__(self, diag: Any, U: Any) -> None:
-        hint = "Write hn.LowRank(diag, U), U of shape (dim, k)."
         if callable(diag) or callable(U):
             raise InputError(
                 "`LowRank` takes numbers. A function of (t, x) is given as diffusion=A, or as "
                 "hn.Factor(S)."
             )
+        hint = "Write hn.LowRank(diag, U), U of shape (dim, k)."
         self.diag, self.U = check_finite("LowRank", diag, hint), check_finite("LowRank", U, hint)
         if self.diag.ndim > 1 or not np.all(self.diag > 0):
             raise InputError(
@@ -236,71 +199,78 @@ class LowRank:
         return f"LowRank({short_repr(self.diag)}, {short_repr(self.U)})"
 
 
-def diffusion(value: Any, dim: int, name: str = "diffusion") -> Diffusion:
+def is_function(value: Any) -> bool:
+    """Whether the user's A is a function of t and x."""
+    return callable(value) or (isinstance(value, Factor) and callable(value.S))
+
+
+def make_diffusion(value: Any, dim: int) -> Diffusion:
     """Check the user's A, and make a `Diffusion` of it.
 
     Raises `InputError` if A is not constant, or not symmetric positive definite.
     """
-    if isinstance(value, Diffusion):
-        return value
     if callable(value):
         raise InputError(
-            f"`{name}` must not depend on t or x here. A function A(t, x) is given as "
+            "`diffusion` must not depend on t or x here. A function A(t, x) is given as "
             f"hn.Problem(diffusion=A). {_HINT}"
         )
-    if isinstance(value, Factor):
-        return _dense(_check_length(name, value.S, dim), name)
     if isinstance(value, LowRank):
-        diag = _check_length(name, value.diag, dim) if value.diag.ndim else value.diag
-        a = np.broadcast_to(diag, (dim,)).copy()
-        U = _check_length(name, value.U, dim)
+        a = np.broadcast_to(_check_length(value.diag, dim), (dim,)).copy()
+        U = _check_length(value.U, dim)
         W, s, _ = np.linalg.svd(U / np.sqrt(a)[:, None], full_matrices=False)
         return DiagonalPlusLowRank(a, U, W, np.sqrt(1 + s**2) - 1)
-    array = check_finite(name, value, _HINT)
+    if isinstance(value, Factor):
+        S = _check_length(value.S, dim)
+        if not np.linalg.cond(S) < 1e12:
+            raise InputError(
+                "`diffusion` must have an inverse; S of hn.Factor(S) is singular. Drop what does "
+                "not scatter, or use hn.LowRank(diag, U)."
+            )
+        return Dense(S, np.linalg.inv(S))
+    array = check_finite("diffusion", value, _HINT)
     if array.ndim == 0:
-        return Isotropic(check_positive(name, value, _HINT))
+        return Diagonal(check_positive("diffusion", value, _HINT))
+    shape = f"got shape {array.shape}. {_HINT}"
+    if array.ndim > 2:
+        raise InputError(f"`diffusion` must be a number, a vector or a matrix; {shape}")
     if array.ndim == 2 and array.shape[0] != array.shape[1]:
-        raise InputError(f"`{name}` must be a square matrix; got shape {array.shape}. {_HINT}")
-    array = _check_length(name, array, dim)
+        raise InputError(f"`diffusion` must be a square matrix; {shape}")
+    _check_length(array, dim)
     if array.ndim == 1:
         if not np.all(array > 0):
             raise InputError(
-                f"`{name}` must be > 0 in every coordinate; it is {np.min(array):g} in coordinate "
-                f"{int(np.argmin(array))}. {_HINT}"
+                f"`diffusion` must be > 0 in every coordinate; it is {np.min(array):g} in "
+                f"coordinate {int(np.argmin(array))}. {_HINT}"
             )
         return Diagonal(array)
-    if array.ndim != 2:
-        raise InputError(
-            f"`{name}` must be a number, a vector or a matrix; got shape {array.shape}. {_HINT}"
-        )
     if not np.allclose(array, array.T, rtol=1e-10, atol=1e-12 * np.max(np.abs(array))):
-        raise InputError(
-            f"`{name}` must be a symmetric matrix; A - Aᵀ is up to "
-            f"{np.max(np.abs(array - array.T)):.2g}. Give (A + Aᵀ)/2."
-        )
+        raise asymmetric(float(np.max(np.abs(array - array.T))))
     values, vectors = np.linalg.eigh(array)
     if values[0] <= 1e-12 * values[-1]:
-        raise InputError(
-            f"`{name}` must be positive definite; its eigenvalues lie between {values[0]:.3g} and "
-            f"{values[-1]:.3g}. Where A has no inverse paths do not spread in all directions, "
-            "which is not supported."
-        )
+        raise not_definite(values[0], values[-1])
     # The square root with orthogonal columns: the eigenvectors of A, scaled.
     return Dense(vectors * np.sqrt(values), (vectors / np.sqrt(values)).T)
 
 
-def _dense(S: np.ndarray, name: str) -> Dense:
-    """A = S Sᵀ; raises `InputError` if S is singular."""
-    if not np.linalg.cond(S) < 1e12:
-        raise InputError(
-            f"`{name}` must have an inverse; S of hn.Factor(S) is singular. Drop what does not "
-            "scatter, or use hn.LowRank(diag, U)."
-        )
-    return Dense(S, np.linalg.inv(S))
+def asymmetric(gap: float, where: str = "") -> InputError:
+    """The error for an A that is not symmetric: max |A - Aᵀ|, and at which point."""
+    return InputError(
+        f"`diffusion` must be a symmetric matrix; A - Aᵀ is up to {gap:.2g}{where}. Give "
+        "(A + Aᵀ)/2."
+    )
 
 
-def _check_length(name: str, array: np.ndarray, dim: int) -> np.ndarray:
+def not_definite(low: float, high: float, domain: str = "", where: str = "") -> InputError:
+    """The error for an A that is not positive definite, from its extreme eigenvalues."""
+    return InputError(
+        f"`diffusion` must be positive definite{domain}; its eigenvalues lie between {low:.3g} and "
+        f"{high:.3g}{where}. Where A has no inverse paths do not spread in all directions, which "
+        "is not supported."
+    )
+
+
+def _check_length(array: np.ndarray, dim: int) -> np.ndarray:
     """The array; raises `InputError` if its first axis does not have the length `dim`."""
-    if array.shape[0] != dim:
-        raise InputError(f"`{name}` must fit {dim} coordinates; got shape {array.shape}.")
+    if array.ndim and array.shape[0] != dim:
+        raise InputError(f"`diffusion` must fit {dim} coordinates; got shape {array.shape}.")
     return array

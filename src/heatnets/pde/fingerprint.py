@@ -27,15 +27,20 @@ def fingerprint(problem: Problem) -> dict[str, Any]:
     t = problem.horizon * rng.random(_POINTS)
     weights = np.cos(np.arange(problem.dim))
     simulator, transform = problem.canonical.paths, problem.transform
-    noise = simulator.draw(rng, (_POINTS,), problem.dim)
-    start_time = 0.0 if problem.is_terminal else problem.horizon
-    s, y = transform.to_canonical(np.full(_POINTS, start_time), x)
+    noise = simulator.sample_noise(rng, (_POINTS,), problem.dim)
+    s, y = transform.to_canonical(np.full(_POINTS, problem.start_time), x)
     # Paths at half of the time and at the end. The region may be one point, and the initial
     # condition is needed where paths from it end.
-    path_ends = [simulator.simulate(s, y, fraction * s, noise) for fraction in (0.5, 1.0)]
-    (middle_t, middle_x), (_, end_x) = (
-        transform.from_canonical((1 - fraction) * s, end.position)
-        for fraction, end in zip((0.5, 1.0), path_ends, strict=True)
+    middle, end = (simulator.simulate(s, y, fraction * s, noise) for fraction in (0.5, 1.0))
+    middle_t, middle_x = transform.from_canonical(0.5 * s, middle.position)
+    end_x = transform.from_canonical(0.0 * s, end.position)[1]
+    coefficients = (
+        middle.position @ weights,
+        end.position @ weights,
+        middle.weight,
+        end.weight,
+        transform.value_scale(t),
+        middle_x @ weights,
     )
     values: dict[str, Any] = {
         "dim": problem.dim,
@@ -43,22 +48,15 @@ def fingerprint(problem: Problem) -> dict[str, Any]:
         "given": problem.data_name,
         "region": [type(problem.region).__name__, *(x @ weights).tolist()],
         problem.data_name: evaluate_at(problem.initial, np.concatenate([x, end_x])).tolist(),
-        "coefficients": [
-            *(v for end in path_ends for v in (end.position @ weights).tolist()),
-            *(v for end in path_ends for v in np.broadcast_to(end.weight, (_POINTS,)).tolist()),
-            *np.broadcast_to(transform.value_scale(t), (_POINTS,)).tolist(),
-            *(middle_x @ weights).tolist(),
-        ],
+        "coefficients": np.ravel(np.broadcast_arrays(*coefficients)).tolist(),
     }
-    times = np.concatenate([t, np.broadcast_to(middle_t, (_POINTS,))])
-    places = np.concatenate([x, middle_x])
-    if problem.nonlinear is None and problem.source is not None:
-        values["source"] = evaluate_at(problem.source, times, places).tolist()
-    elif problem.nonlinear is not None:
-        low, high = problem.canonical.u_range
-        u, du = rng.uniform(low, high, len(times)), rng.standard_normal(places.shape)
-        columns = (times, places, u, du) if problem.nonlinear.uses_gradient else (times, places, u)
-        values["source"] = evaluate_at(problem.nonlinear.function, *columns).tolist()
+    if problem.source is not None:
+        points = np.concatenate([t, middle_t]), np.concatenate([x, middle_x])
+        u = rng.uniform(*problem.canonical.u_range, 2 * _POINTS)
+        du = rng.standard_normal((2 * _POINTS, problem.dim))
+        source = problem.canonical.source
+        columns = (*points, u, du)[: 2 + source.uses_u + source.uses_gradient]
+        values["source"] = evaluate_at(problem.source, *columns).tolist()
     return values
 
 
@@ -83,9 +81,8 @@ def differences(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
     for name in dict.fromkeys((*second, *first)):
         a, b = first.get(name), second.get(name)
         if not _equal(a, b):
-            values = ""
-            if name in ("dim", "horizon", "given"):
-                values = f": {_format(a)} here, {_format(b)} there"
+            shown = name in ("dim", "horizon", "given")
+            values = f": {_format(a)} here, {_format(b)} there" if shown else ""
             messages.append(f"`{name}` differs{values}")
     return messages
 

@@ -1,18 +1,19 @@
 """Derivatives of a user's function f: directional derivatives, and tr(A D²f) by several methods.
 
-The methods ("rungs"), best first: the user's closed form; folx (forward Laplacian) with sparsity;
-folx without sparsity; second-order JVPs along the coordinates, in chunks. The first that JAX can
-trace is used, so the choice costs no computation; it is checked once per solve against second
-derivatives along directions. tr(A D²f) is computed as a Laplacian in scaled coordinates.
+The first of `METHODS` that JAX can trace is used, so the choice costs no computation; it is checked
+once per solve against second derivatives along directions. tr(A D²f) is computed as a Laplacian in
+scaled coordinates.
 """
 
 from __future__ import annotations
 
+import abc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
 
 import equinox as eqx
 import folx
@@ -24,99 +25,196 @@ from jax.extend.core import subjaxprs
 from jaxtyping import Array, Float
 
 from heatnets._core.errors import InputError, NumericalError
-from heatnets.pde.diffusion import Diffusion, Isotropic
-from heatnets.pde.function import Function, place
+from heatnets.pde.diffusion import Diagonal, Diffusion
+from heatnets.pde.function import Function, check_differentiable, format_point
 
-RUNGS = ("closed form", "folx sparse", "folx dense", "second-order JVPs")
+Scalar = Float[Array, ""]
 
 _NARROW = 8  # arrays up to this multiple of the dimension count as vectors
-_CHUNK = 32  # coordinates per step of the last rung
+_CHUNK = 32  # coordinates per step of the last method
 _EXACT_CHECK = 4096  # up to this dimension the check sums all d second derivatives, ...
 _DIRECTIONS = 64  # ... and beyond it takes the mean over this number of random directions
-_UNIT = Isotropic(1.0)
+_UNIT = Diagonal(1.0)
 
 
-class Differentiable(eqx.Module):
+class Method(abc.ABC):
+    """A method for Laplacians.
+
+    Up to dimension 4096 it is checked against the sum of all second derivatives, beyond against
+    the mean of second derivatives along random directions.
+    """
+
+    name: ClassVar[str]  # in `stats["laplacian"]`
+    tolerance: ClassVar[float] = 1e-7  # of the check, relative to the size of second derivatives
+    is_reference: ClassVar[bool] = False  # computes the sum that others are checked against
+
+    def applies_to(self, f: FunctionWithLaplacian) -> bool:
+        """Whether the method can be tried."""
+        return True
+
+    @abc.abstractmethod
+    def laplacian(self, f: FunctionWithLaplacian, *args: Array) -> Array:
+        """The Laplacian in the last argument x, in scaled coordinates if A is no multiple of I."""
+
+    @abc.abstractmethod
+    def workspace(self, dim: int, largest: int) -> int:
+        """Floats per evaluation; `largest` is the size of the largest array of the Laplacian."""
+
+
+@dataclass(frozen=True)
+class ClosedForm(Method):
+    """The user's closed form."""
+
+    name = "closed form"
+
+    def applies_to(self, f: FunctionWithLaplacian) -> bool:
+        return f.function.laplacian is not None and f.diffusion.scalar is not None
+
+    def laplacian(self, f: FunctionWithLaplacian, *args: Array) -> Array:
+        assert f.function.laplacian is not None
+        return jnp.asarray(f.function.laplacian(*args), jnp.float64)
+
+    def workspace(self, dim: int, largest: int) -> int:
+        return 8 * dim
+
+
+@dataclass(frozen=True)
+class FolxSparse(Method):
+    """folx (forward Laplacian) with sparsity."""
+
+    name = "folx sparse"
+
+    def laplacian(self, f: FunctionWithLaplacian, *args: Array) -> Array:
+        g, x = f.whitened(*args)
+        return _folx(g, x, min(6, x.size - 1))
+
+    def workspace(self, dim: int, largest: int) -> int:
+        # Some Laplacians hold matrices, for example that of a gradient: four times faster in tiles
+        # that fit into the caches.
+        return 24 * max(dim, largest if largest > _NARROW * dim else 0)
+
+
+@dataclass(frozen=True)
+class FolxDense(Method):
+    """folx (forward Laplacian) without sparsity."""
+
+    name = "folx dense"
+
+    def laplacian(self, f: FunctionWithLaplacian, *args: Array) -> Array:
+        return _folx(*f.whitened(*args), 0)
+
+    def workspace(self, dim: int, largest: int) -> int:
+        return 4 * dim * dim + 8 * dim
+
+
+@dataclass(frozen=True)
+class SecondOrderJVPs(Method):
+    """Second-order JVPs along the coordinates, in chunks."""
+
+    name = "second-order JVPs"
+    is_reference = True
+
+    def laplacian(self, f: FunctionWithLaplacian, *args: Array) -> Array:
+        return _by_jvps(*f.whitened(*args))
+
+    def workspace(self, dim: int, largest: int) -> int:
+        return 8 * _CHUNK * dim
+
+
+@dataclass(frozen=True)
+class NoLaplacian(Method):
+    """For functions of which only values and first derivatives are used."""
+
+    name = "none"
+
+    def laplacian(self, f: FunctionWithLaplacian, *args: Array) -> Array:
+        raise NotImplementedError("no method for this Laplacian was chosen: use `select_method`.")
+
+    def workspace(self, dim: int, largest: int) -> int:
+        return 8 * _CHUNK * dim
+
+
+CLOSED_FORM, NO_LAPLACIAN = ClosedForm(), NoLaplacian()
+METHODS = (CLOSED_FORM, FolxSparse(), FolxDense(), SecondOrderJVPs())  # best first
+
+
+class FunctionWithLaplacian(eqx.Module):
     """A user's function of (x) or (t, x), with a matrix A and the method for tr(A D²f)."""
 
     function: Function
-    rung: str = eqx.field(static=True)  # one of RUNGS
+    method: Method = eqx.field(static=True)
     diffusion: Diffusion = _UNIT
     largest: int = eqx.field(static=True, default=0)  # size of the largest array of its Laplacian
 
-    def __call__(self, *args: Array) -> Float[Array, ""]:
+    def __check_init__(self) -> None:
+        if not isinstance(self.method, Method):
+            raise TypeError(f"`method` must be a Method, for example of METHODS; got {self.method}")
+
+    def __call__(self, *args: Array) -> Scalar:
         return self.function(*args)
 
-    def along(
-        self, args: Sequence[Array], tangents: Sequence[Array]
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    @property
+    def method_name(self) -> str:
+        """The method, for `stats["laplacian"]`."""
+        return self.method.name
+
+    def jvp(self, args: Sequence[Array], tangents: Sequence[Array]) -> tuple[Scalar, Scalar]:
         """The value at `args` and the directional derivative along `tangents`, in one JVP."""
         return jax.jvp(self.function, tuple(args), tuple(tangents))
 
-    def second(self, *args: Array, diffusion: Diffusion | None = None) -> Float[Array, ""]:
+    def trace_hessian(self, *args: Array, diffusion: Diffusion | None = None) -> Scalar:
         """tr(A D²f) in the last argument x; with `diffusion` instead of A if that is not None."""
         if diffusion is not None:
-            return Differentiable(self.function, self.rung, diffusion, self.largest).second(*args)
-        D, columns = self.diffusion.scalar, self.diffusion.columns
-        bulk = self.laplacian(*args) if D is None else D * self.laplacian(*args)
+            return replace(self, diffusion=diffusion).trace_hessian(*args)
+        D, columns = self.diffusion.scalar, self.diffusion.low_rank_columns
+        total = self.laplacian(*args) if D is None else D * self.laplacian(*args)
         if columns is None:
-            return bulk
+            return total
         *fixed, x = args
 
         def of_x(y: Array) -> Array:
             return self.function(*fixed, y)
 
         # The low-rank part of A: Σ_k U_kᵀ D²f U_k.
-        return bulk + jnp.sum(jax.vmap(lambda u: _second_derivative(of_x, x, u))(columns))
+        return total + jnp.sum(jax.vmap(lambda u: _second_derivative(of_x, x, u))(columns))
 
-    def laplacian(self, *args: Array) -> Float[Array, ""]:
+    def laplacian(self, *args: Array) -> Scalar:
         """The Laplacian in the last argument x; in scaled coordinates if A is no multiple of I.
 
-        With S Sᵀ the bulk of A, it is the Laplacian of y ↦ f(x + S y) at y = 0: tr(bulk D²f).
+        With B = S Sᵀ the full-rank part of A, it is that of y ↦ f(x + S y) at y = 0: tr(B D²f).
         """
-        if self.rung == "closed form":
-            assert self.function.laplacian is not None
-            return jnp.asarray(self.function.laplacian(*args), jnp.float64)
-        f, x = self.local(*args)
-        if self.rung == "folx sparse":
-            return _folx(f, x, min(6, x.size - 1))
-        if self.rung == "folx dense":
-            return _folx(f, x, 0)
-        return _by_jvps(f, x)
+        return self.method.laplacian(self, *args)
 
-    def local(self, *args: Array) -> tuple[Callable[[Array], Array], Array]:
+    def whitened(self, *args: Array) -> tuple[Callable[[Array], Array], Array]:
         """The function of (scaled) coordinates whose Laplacian `laplacian` is, and its argument."""
         *fixed, x = args
         if self.diffusion.scalar is not None:
             return lambda y: self.function(*fixed, y), x
 
         def of_scaled(y: Array) -> Array:
-            return self.function(*fixed, x + self.diffusion.bulk.apply_sqrt(y))
+            return self.function(*fixed, x + self.diffusion.full_rank_part.apply_sqrt(y))
 
         return of_scaled, jnp.zeros_like(x)
 
     def workspace(self, dim: int) -> int:
         """Number of floats that a compiled Laplacian needs per evaluation, to choose tile sizes."""
-        # Some Laplacians hold matrices, for example that of a gradient by folx: four times faster
-        # in tiles that fit into the caches.
-        sparse = 24 * max(dim, self.largest if self.largest > _NARROW * dim else 0)
-        return {
-            "closed form": 8 * dim,
-            "folx sparse": sparse,
-            "folx dense": 4 * dim * dim + 8 * dim,
-        }.get(self.rung, 8 * _CHUNK * dim)
+        return self.method.workspace(dim, self.largest)
 
 
-class Chained(Differentiable):
+class ComposedFunction(FunctionWithLaplacian):
     """A function h(s, g(y)), by the chain rule: tr(A D²h) = h' tr(A D²g) + h'' ∇gᵀA∇g.
 
     Derivatives ' are in the second argument of h. h is a `ReactionFlow` or a `FrozenSource`, whose
-    method `through` takes the value of g.
+    method `apply` takes the value of g.
     """
 
-    inner: Differentiable | None = None  # g
+    inner: FunctionWithLaplacian | None = None  # g
 
-    def second(self, *args: Array, diffusion: Diffusion | None = None) -> Float[Array, ""]:
+    @property
+    def method_name(self) -> str:
+        return f"{self.method.name}, chain rule"
+
+    def trace_hessian(self, *args: Array, diffusion: Diffusion | None = None) -> Scalar:
         assert self.inner is not None
         s, y = args
         A = self.inner.diffusion if diffusion is None else diffusion
@@ -126,10 +224,10 @@ class Chained(Differentiable):
         outer: Any = self.function.function
 
         def outer_derivative(v: Array) -> Array:
-            return jax.jvp(lambda w: outer.through(s, y, w), (v,), (jnp.ones_like(v),))[1]
+            return jax.jvp(lambda w: outer.apply(s, y, w), (v,), (jnp.ones_like(v),))[1]
 
         first, second = jax.jvp(outer_derivative, (value,), (jnp.ones_like(value),))
-        trace = self.inner.second(y, diffusion=diffusion)
+        trace = self.inner.trace_hessian(y, diffusion=diffusion)
         return first * trace + second * jnp.sum(scaled_slope**2)
 
     def workspace(self, dim: int) -> int:
@@ -137,9 +235,9 @@ class Chained(Differentiable):
         return self.inner.workspace(dim) + 8 * dim
 
 
-def choose(
+def select_method(
     name: str, function: Function, *points: Sequence[np.ndarray], diffusion: Diffusion = _UNIT
-) -> tuple[Differentiable, list[str]]:
+) -> tuple[FunctionWithLaplacian, list[str]]:
     """Choose the method for tr(A D²f): the first that JAX can trace and that passes the check.
 
     Args:
@@ -153,32 +251,33 @@ def choose(
     """
     shapes = [jax.ShapeDtypeStruct(np.shape(a), jnp.float64) for a in points[0]]
     reasons: list[str] = []
-    has_closed_form = function.laplacian is not None and diffusion.scalar is not None
-    for rung in RUNGS[0 if has_closed_form else 1 :]:
-        candidate = Differentiable(function, rung, diffusion)
+    *fixed, x = (jnp.asarray(a, jnp.float64) for a in points[0])
+    check_differentiable(name, partial(function, *fixed), (x,), 2)  # in x, as the check below
+    for method in METHODS:
+        candidate = FunctionWithLaplacian(function, method, diffusion)
+        if not method.applies_to(candidate):
+            continue
         with _folx_records() as records:
             try:
                 jaxpr = jax.make_jaxpr(candidate.laplacian)(*shapes).jaxpr
                 candidate = replace(candidate, largest=_largest_array(jaxpr))
             except Exception as error:
-                reasons.append(
-                    f"{rung}: {type(error).__name__}: "
-                    f"{str(error).splitlines()[0] if str(error) else ''}"
-                )
+                first_line = str(error).partition("\n")[0]
+                reasons.append(f"{method.name}: {type(error).__name__}: {first_line}")
                 continue
         if records:
             # For an unknown primitive folx computes a full Hessian per entry: d² memory, not used.
-            reasons.append(f"{rung}: {records[0]}")
+            reasons.append(f"{method.name}: {records[0]}")
             continue
-        complaint = next(filter(None, (_check(candidate, point) for point in points)), None)
-        if complaint is None:
+        failure = next(filter(None, (_check(candidate, point) for point in points)), None)
+        if failure is None:
             return candidate, reasons
-        if rung == "closed form":
+        if method is CLOSED_FORM:
             raise InputError(
-                f"`{name}`'s laplacian must be the Laplacian in x of `{name}`; {complaint}. "
+                f"`{name}`'s laplacian must be the Laplacian in x of `{name}`; {failure}. "
                 "Correct it, or leave it out: it is then computed automatically."
             )
-        reasons.append(f"{rung}: {complaint}")
+        reasons.append(f"{method.name}: {failure}")
     raise NumericalError(
         f"no way to the Laplacian of `{name}` worked: {'; '.join(reasons)}. Give it in closed "
         "form: hn.Function(f, laplacian=g)."
@@ -229,7 +328,7 @@ def _by_jvps(f: Callable[[Array], Array], x: Array, absolute: bool = False) -> A
 
 @eqx.filter_jit
 def _compare(
-    candidate: Differentiable, args: tuple[Array, ...], directions: np.ndarray | None
+    candidate: FunctionWithLaplacian, args: tuple[Any, ...], directions: np.ndarray | None
 ) -> tuple[Array, ...]:
     """The candidate's Laplacian at one point, and a reference for it.
 
@@ -240,7 +339,7 @@ def _compare(
         The Laplacian, the value of f, the reference, the size of the second derivatives, and the
         standard error of the reference.
     """
-    f, x = candidate.local(*args)
+    f, x = candidate.whitened(*args)
     claimed, value = candidate.laplacian(*args), candidate(*args)
     if directions is None:
         return claimed, value, _by_jvps(f, x), _by_jvps(f, x, absolute=True), jnp.zeros(())
@@ -255,24 +354,24 @@ def _compare(
     )
 
 
-def _check(candidate: Differentiable, args: Sequence[np.ndarray]) -> str | None:
+def _check(candidate: FunctionWithLaplacian, args: Sequence[np.ndarray]) -> str | None:
     """Check the candidate's Laplacian at one point: None, or a message if it is wrong."""
     dim = np.size(args[-1])
     signs = None
     if dim > _EXACT_CHECK:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], (_DIRECTIONS, dim))
-    if candidate.rung == RUNGS[-1] and signs is None:
-        return None  # the check would compare the rung with itself
-    arrays = tuple(jnp.asarray(a, jnp.float64) for a in args)
+    if candidate.method.is_reference and signs is None:
+        return None  # the check would compare the method with itself
+    arrays = tuple(np.asarray(a, np.float64) for a in args)
     laplacian, value, reference, size, noise = map(float, _compare(candidate, arrays, signs))
     # Only rounding errors are allowed: relative to the second derivatives, or to the value if these
     # are zero (linear functions).
-    allowed = 1e-7 * size + 6 * noise + 1e-12 * abs(value)
+    allowed = candidate.method.tolerance * size + 6 * noise + 1e-12 * abs(value)
     is_finite = np.isfinite(reference) and np.isfinite(laplacian)
     if is_finite and abs(laplacian - reference) <= allowed:
         return None
     return (
-        f"at {place([np.asarray(a) for a in args[-2:]])} it gives {laplacian:.8g} where the "
+        f"at {format_point([np.asarray(a) for a in args[-2:]])} it gives {laplacian:.8g} where the "
         f"second derivatives sum to {reference:.8g}"
     )
 

@@ -1,8 +1,8 @@
 """Path simulators: exact for constant coefficients, with Euler steps for coefficient fields.
 
 A path starts at (t, x), in canonical coordinates, and runs towards the initial condition: after a
-time `lag` it is at the time t - lag, with the weight exp(∫ c). `path` simulates one path in JAX,
-`go` simulates arrays of paths in NumPy.
+time `lag` it is at the time t - lag, with the weight exp(∫ c). `simulate_one` simulates one path in
+JAX, `simulate` simulates arrays of paths in NumPy.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ class PathEnd(NamedTuple):
     martingale: Any  # sum of the odd parts of the increments in the noise: √2 ∫ S dW for Euler
 
 
+Curve = tuple[PathEnd, PathEnd, PathEnd]  # ends of paths, with two derivatives in a parameter
+
+
 class PathSimulator(eqx.Module):
     """Base class of path simulators."""
 
@@ -38,7 +41,7 @@ class PathSimulator(eqx.Module):
 
     @abc.abstractmethod
     def scale_noise(self, normal: Any) -> Any:
-        """The noise of paths for standard normal numbers of shape (..., *normals(dim))."""
+        """The noise of paths for standard normal numbers of shape (..., *noise_shape(dim))."""
 
     @abc.abstractmethod
     def simulate_one(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
@@ -50,15 +53,13 @@ class PathSimulator(eqx.Module):
 
     @abc.abstractmethod
     def vjp(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
-        """Gradients in the starting points x of f(place, weight), by the chain rule: (..., dim).
+        """Gradients in the starting points x of f(position, weight), by the chain rule: (..., dim).
 
-        `slope` (..., dim) is ∂f/∂place and `by_weight` (...) is ∂f/∂weight.
+        `slope` (..., dim) is ∂f/∂position and `by_weight` (...) is ∂f/∂weight.
         """
 
     @abc.abstractmethod
-    def curve(
-        self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any
-    ) -> tuple[PathEnd, PathEnd, PathEnd]:
+    def second_tangent(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> Curve:
         """Paths from x + εw + ½ε²c, and their first and second derivatives in ε, at ε = 0."""
 
     def split_into(self, parts: int) -> PathSimulator:
@@ -74,8 +75,8 @@ class PathSimulator(eqx.Module):
         """
         return [(1.0, self, noise)]
 
-    def draw(self, rng: Any, shape: tuple[int, ...], dim: int) -> np.ndarray:
-        """Random noise for an array of paths, (*shape, *normals(dim))."""
+    def sample_noise(self, rng: Any, shape: tuple[int, ...], dim: int) -> np.ndarray:
+        """Random noise for an array of paths, (*shape, *noise_shape(dim))."""
         return self.scale_noise(rng.standard_normal((*shape, *self.noise_shape(dim))))
 
 
@@ -101,9 +102,7 @@ class ExactPaths(PathSimulator):
     def vjp(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
         return slope
 
-    def curve(
-        self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any
-    ) -> tuple[PathEnd, PathEnd, PathEnd]:
+    def second_tangent(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> Curve:
         return self.simulate(t, x, lag, noise), PathEnd(w, 0.0, None), PathEnd(c, 0.0, None)
 
 
@@ -151,9 +150,7 @@ class EulerPaths(PathSimulator):
     def vjp(self, t: Any, x: Any, lag: Any, noise: Any, slope: Any, by_weight: Any) -> Any:
         return self._map_paths(_pull_back, (t, lag, by_weight), (x, slope), noise)
 
-    def curve(
-        self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any
-    ) -> tuple[PathEnd, PathEnd, PathEnd]:
+    def second_tangent(self, t: Any, x: Any, lag: Any, noise: Any, w: Any, c: Any) -> Curve:
         return self._map_paths(_differentiate_twice, (t, lag), (x, w, c), noise)
 
     def _map_paths(
@@ -176,22 +173,19 @@ class EulerPaths(PathSimulator):
         return self if parts <= 2 else EulerPaths(self.coefficients, max(4, self.steps // 2))
 
     def richardson_levels(self, noise: Any) -> list[tuple[float, Any, Any]]:
-        richardson_levels: list[tuple[float, Any, Any]] = [(2.0, self, noise)]
+        levels: list[tuple[float, Any, Any]] = [(2.0, self, noise)]
         for factor in (-1.0, 0.0):
-            _, finer, noise = richardson_levels[-1]
             # Two increments of a Brownian path become one of twice the time.
-            pairs = (noise[..., 0::2, :] + noise[..., 1::2, :]) / np.sqrt(2.0)
-            richardson_levels.append(
-                (factor, EulerPaths(self.coefficients, finer.steps // 2), pairs)
-            )
-        return richardson_levels
+            noise = (noise[..., 0::2, :] + noise[..., 1::2, :]) / np.sqrt(2.0)
+            levels.append((factor, EulerPaths(self.coefficients, levels[-1][1].steps // 2), noise))
+        return levels
 
 
 _UNROLLED = 4  # up to so many steps are unrolled, as forward Laplacians need; more are a loop
 
 
 def _simulate(simulator: EulerPaths, t: Any, lag: Any, x: Any, noise: Any) -> PathEnd:
-    """`EulerPaths.path` with the arguments in the order of `_map_paths`."""
+    """`EulerPaths.simulate_one` with the arguments in the order of `_map_paths`."""
     return simulator.simulate_one(t, x, lag, noise)
 
 
@@ -205,8 +199,8 @@ def _pull_back(
 
 def _differentiate_twice(
     simulator: EulerPaths, t: Any, lag: Any, x: Any, w: Any, c: Any, noise: Any
-) -> tuple[PathEnd, PathEnd, PathEnd]:
-    """`EulerPaths.curve` for one path, by forward mode over forward mode."""
+) -> Curve:
+    """`EulerPaths.second_tangent` for one path, by forward mode over forward mode."""
 
     def along(e: Any) -> PathEnd:
         return simulator.simulate_one(t, x + e * w + 0.5 * e**2 * c, lag, noise)

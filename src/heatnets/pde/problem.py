@@ -20,33 +20,35 @@ from heatnets._core import streams
 from heatnets._core.errors import (
     InputError,
     WarningLog,
-    check_choice,
     check_finite,
     check_int,
     check_positive,
     short_repr,
 )
 from heatnets._core.precision import LOW, is_rounded, with_x64
-from heatnets.pde import coefficients
 from heatnets.pde.canonical import CanonicalProblem
-from heatnets.pde.coefficients import CoefficientField, varies
-from heatnets.pde.diffusion import Diffusion, Factor, LowRank
-from heatnets.pde.function import Function, check_function, probe
-from heatnets.pde.nonlinearity import SemilinearSource, examine
-from heatnets.pde.processes import Brownian, Process, VariableCoefficients
+from heatnets.pde.coefficients import GivenOperator, make_field
+from heatnets.pde.diffusion import Factor, LowRank
+from heatnets.pde.function import Function, check_function, probe_finite
+from heatnets.pde.probing import PathSample, check_coefficients
+from heatnets.pde.processes import DriftDiffusion, Process
 from heatnets.pde.regions import Box, Region
+from heatnets.pde.sources import (
+    LinearSource,
+    SemilinearSource,
+    Source,
+    inspect_source,
+    is_flow_resolved,
+)
 from heatnets.pde.transforms import (
     ExponentialFactor,
     TimeReversal,
+    Transform,
     TransformChain,
     TransformedRegion,
-    canonical_initial,
-    canonical_source,
 )
 
 _MOST_GROWTH = 100.0  # largest |c| T
-_STIFF = 2.0  # largest ratio of path displacements with half as many steps and with all of them
-_EXPLODED = 1e6  # a path explodes beyond this multiple of (size of the region + spread of paths)
 _PROBE_COORDINATES = 2**22  # 256 probe points up to d = 16,384, fewer beyond, 32 at least
 
 
@@ -99,8 +101,7 @@ class Problem:
     horizon: float
     initial: Function  # u0, or the terminal condition
     data_name: str  # "initial" or "terminal": the name of the argument that gave it
-    source: Function | None  # F(t, x)
-    nonlinear: SemilinearSource | None  # F, if it depends on u
+    source: Function | None  # F, as the user gave it
     diffusion: Any  # as the user gave it
     region: Region
     exact: Function | None
@@ -131,143 +132,63 @@ class Problem:
         step: Callable[..., Any] | None = None,
         steps: int | None = None,
     ) -> None:
-        notes = WarningLog()
+        log = WarningLog()
         self.dim = check_int("dim", dim, 1, "It is the number of space coordinates.")
         self.horizon = check_positive("horizon", horizon, "It is the final time T.")
         self.is_terminal = terminal is not None
+        self.data_name = "terminal" if self.is_terminal else "initial"
         if (initial is None) == (terminal is None):
-            received = "both" if self.is_terminal else "neither"
             raise InputError(
                 "a problem needs `initial` (u at t = 0) or `terminal` (u at t = horizon); got "
-                f"{received}."
+                f"{'both' if self.is_terminal else 'neither'}."
             )
-
-        # The process, the constant reaction, and the transforms that remove them.
-        if process is not None and not isinstance(process, Process):
-            raise InputError(
-                "`process` must be hn.GeometricBrownian(...) or hn.OrnsteinUhlenbeck(...); got "
-                f"{short_repr(process)}. Constant coefficients are given as `diffusion` and "
-                "`drift`."
-            )
-        if process is not None and (diffusion is not None or drift is not None):
-            raise InputError(
-                "`process` says how paths move and scatter: leave `diffusion` and `drift` out, or "
-                "give them to the process."
-            )
+        given = GivenOperator(diffusion, drift, reaction, form, step)
         self.diffusion = 1.0 if diffusion is None and process is None else diffusion
-        needs_steps = varies(diffusion) or varies(drift) or step is not None
-        default_process = VariableCoefficients if needs_steps else Brownian
-        self.process = process or default_process(self.diffusion, drift)
-        if process is not None and step is not None:
-            raise InputError(
-                "`step` belongs to `diffusion` and `drift`: a process has an exact step of its "
-                "own. Leave one out."
-            )
-        self.reaction = reaction if callable(reaction) else _check_reaction(reaction)
-        constant_diffusion, process_transforms = (
-            (None, ()) if needs_steps else self.process.law(self.dim)
+        self.process = _check_process(process, given) or DriftDiffusion(
+            self.diffusion, drift, given.needs_steps
         )
-        has_constant_reaction = not callable(self.reaction) and self.reaction != 0
-        time_and_value_transforms = (
-            *((TimeReversal(self.horizon),) if self.is_terminal else ()),
-            *((ExponentialFactor(self.reaction),) if has_constant_reaction else ()),
-        )
-        self.transform = TransformChain((*time_and_value_transforms, *process_transforms))
-
-        # The region, the horizon and the number of steps.
+        self.reaction = reaction if callable(reaction) else _check_reaction(reaction, self.horizon)
+        constant_diffusion, removed = self.process.canonical_form(self.dim)
+        self.transform = TransformChain((*self._time_and_value_transforms(), *removed))
         self.region = Box(-1.0, 1.0) if region is None else region
-        if not isinstance(self.region, Region):
-            raise InputError(
-                f"`region` must be hn.Box, hn.Point or hn.Normal; got {short_repr(region)}. Write "
-                "hn.Box(-1.0, 1.0)."
-            )
         self.check_region(self.region, "region")
-        if has_constant_reaction and abs(self.reaction) * self.horizon > _MOST_GROWTH:
-            raise InputError(
-                f"`reaction` times `horizon` must be at most {_MOST_GROWTH:g} in size: "
-                f"e^{self.reaction * self.horizon:.3g} is what u is multiplied by. Shorten the "
-                "horizon."
-            )
-        if message := self.process.complaint(self.horizon, source is not None):
-            raise InputError(message)
-        if message := self.process.doubt():
-            notes.warn(message)
-        steps_given = steps is not None
-        steps = check_int(
-            "steps", 16 if steps is None else steps, 8, "It is the number of steps of a path."
-        )
-        if steps % 4:
-            raise InputError(
-                "`steps` must be a multiple of four, as half and a quarter as many are taken too; "
-                f"got {steps}."
-            )
-
-        # The coefficient field, if a coefficient is a function.
-        field: CoefficientField | None = None
-        if needs_steps or callable(self.reaction):
-            c = self.reaction if callable(self.reaction) else 0.0
-            field = coefficients.make_field(
-                diffusion, drift, c, form, step, constant_diffusion, self.dim, self.transform, notes
-            )
-        elif form is not None:
-            check_choice("form", form, coefficients.FORMS)
-        for name, value in (
-            ("diffusion", diffusion),
-            ("drift", drift),
-            ("reaction", reaction),
-            ("process", process),
-        ):
-            _warn_if_rounded(name, value, notes)
-
-        # The initial or terminal condition, the source and the exact solution.
-        self.data_name = "terminal" if self.is_terminal else "initial"
+        self.process.check_horizon(self.horizon, source is not None)
+        if message := self.process.parameter_warning():
+            log.warn(message)
+        field = make_field(given, constant_diffusion, self.dim, self.transform, log)
+        for name, value in {**given._asdict(), "process": process}.items():
+            _warn_if_rounded(name, value, log)
         data = terminal if self.is_terminal else initial
-        self.initial = check_function(self.data_name, data, ("x",), self.dim, notes)
+        self.initial = check_function(self.data_name, data, ("x",), self.dim, log)
         arguments = _source_arguments(source)
-        source_function = (
-            None if source is None else check_function("source", source, arguments, self.dim, notes)
+        self.source, self.exact = (
+            None if value is None else check_function(name, value, names, self.dim, log)
+            for name, value, names in (("source", source, arguments), ("exact", exact, ("t", "x")))
         )
-        is_linear = len(arguments) == 2
-        self.nonlinear = (
-            None
-            if source_function is None or is_linear
-            else SemilinearSource(source_function, self.transform, len(arguments) == 4)
-        )
-        self.source = source_function if is_linear else None
-        self.exact = (
-            None if exact is None else check_function("exact", exact, ("t", "x"), self.dim, notes)
-        )
-
-        # The same problem in canonical coordinates.
-        is_canonical = not self.transform.changes and self.nonlinear is None
-        v0, force = self.initial, self.source
-        if not is_canonical:
-            v0 = canonical_initial(self.initial, self.transform)
-            force = None if force is None else canonical_source(force, self.transform)
-        start_time, data_time = (0.0, self.horizon) if self.is_terminal else (self.horizon, 0.0)
-        s, _ = self.transform.to_canonical(np.asarray(start_time), np.ones(self.dim))
-        reference_diffusion = (
-            self._reference_diffusion(field) if constant_diffusion is None else constant_diffusion
-        )
+        v0, force = self._canonical_functions(arguments)
+        if constant_diffusion is None:
+            assert field is not None
+            # A at the centre of the region and at T/2: sets the length scale of paths.
+            centre = jnp.broadcast_to(jnp.asarray(self.region.centre, float), (self.dim,))
+            local = field.diffusion_at(jnp.asarray(0.5 * self.horizon), centre)
+            constant_diffusion = jax.tree.map(np.asarray, local)
+        start = self.transform.to_canonical(np.asarray(self.start_time), np.ones(self.dim))[0]
         canonical = CanonicalProblem(
             dim=self.dim,
-            horizon=float(s),
+            horizon=float(start),
             initial=v0,
             data_name=self.data_name,
             source=force,
-            nonlinear=self.nonlinear,
             region=self.transform_region(self.region),
-            diffusion=reference_diffusion,
+            diffusion=constant_diffusion,
             coefficients=field,
-            steps=steps,
-            steps_given=steps_given,
-            zero_initial=False,
-            warnings=(),
+            steps=_check_steps(steps),
+            steps_given=steps is not None,
             outer_transform=self.transform,
         )
-        self.canonical = self._check_functions(canonical, start_time, data_time, notes)
-        self.warnings, self.provenance = tuple(notes.messages), None
-        self.canonical = replace(self.canonical, warnings=self.warnings)
+        canonical = self._check_on_paths(canonical, log)
+        self.warnings, self.provenance = tuple(log.messages), None
+        self.canonical = replace(canonical, warnings=self.warnings)
         self._frozen = True
 
     def with_provenance(self, provenance: Mapping[str, Any] | None) -> Problem:
@@ -276,17 +197,25 @@ class Problem:
         other.__dict__["provenance"] = provenance
         return other
 
-    def _reference_diffusion(self, field: CoefficientField | None) -> Diffusion:
-        """A at the centre of the region and at T/2: sets the length scale of paths if A varies."""
-        assert field is not None
-        centre = jnp.broadcast_to(jnp.asarray(self.region.centre, float), (self.dim,))
-        A = field.diffusion_at(jnp.asarray(0.5 * self.horizon), centre)
-        return jax.tree.map(np.asarray, A)
+    @property
+    def data_time(self) -> float:
+        """The time at which u is given."""
+        return self.horizon if self.is_terminal else 0.0
 
-    def check_region(self, region: Region, name: str) -> None:
-        """Raise `InputError` if the region does not fit the dimension or the process."""
+    @property
+    def start_time(self) -> float:
+        """The time furthest from `data_time`, at which paths start."""
+        return self.horizon - self.data_time
+
+    def check_region(self, region: Any, name: str) -> None:
+        """Raise `InputError` if it is no region that fits the dimension and the process."""
+        if not isinstance(region, Region):
+            raise InputError(
+                f"`{name}` must be hn.Box, hn.Point or hn.Normal; got {short_repr(region)}. Write "
+                "hn.Box(-1.0, 1.0)."
+            )
         region.check(self.dim, name)
-        if self.process.positive and not region.positive:
+        if self.process.is_positive and not region.is_positive:
             raise InputError(
                 f"`{name}` must lie in positive coordinates, where a geometric Brownian motion "
                 f"lives; got {region}. For example hn.Point(spot), or hn.Box(0.8 * spot, 1.2 * "
@@ -306,130 +235,78 @@ class Problem:
             )
         super().__setattr__(name, value)
 
-    def _check_functions(
-        self, canonical: CanonicalProblem, start_time: float, data_time: float, notes: WarningLog
-    ) -> CanonicalProblem:
+    def _time_and_value_transforms(self) -> list[Transform]:
+        """The transforms that remove time reversal and a constant reaction."""
+        transforms: list[Transform] = [TimeReversal(self.horizon)] if self.is_terminal else []
+        if not callable(self.reaction) and self.reaction != 0:
+            transforms.append(ExponentialFactor(self.reaction))
+        return transforms
+
+    def _canonical_functions(self, arguments: tuple[str, ...]) -> tuple[Function, Source]:
+        """The initial condition and the source in canonical coordinates."""
+        source: Source = LinearSource(self.source)
+        if self.source is not None and len(arguments) > 2:
+            source = SemilinearSource(
+                function=self.source, transform=self.transform, uses_gradient=len(arguments) == 4
+            )
+        elif self.source is not None and self.transform.changes:
+            source = LinearSource(self.transform.pull_back(self.source, "t x"))
+        if source.uses_u or self.transform.changes:
+            return self.transform.pull_back(self.initial, "x"), source
+        return self.initial, source
+
+    def _check_on_paths(self, canonical: CanonicalProblem, log: WarningLog) -> CanonicalProblem:
         """Evaluate all functions at random points of the region and of paths from it.
 
         Raises `InputError` where a value is not finite. Returns the canonical problem with the
-        fields that depend on these values. Paths start at the time `start_time`; the initial or
-        terminal condition is given at the time `data_time` (both in the user's time).
+        fields that depend on these values.
         """
         rng = streams.generator(0, "probe")
         n = max(32, min(256, _PROBE_COORDINATES // self.dim))
         x = self.region.sample(rng, n, self.dim)
         fraction = rng.random(n)
-        noise = canonical.paths.draw(rng, (n,), self.dim)
+        noise = canonical.paths.sample_noise(rng, (n,), self.dim)
         t = self.horizon * (1 - fraction if self.is_terminal else fraction)
-        s, y = self.transform.to_canonical(np.full(n, start_time), x)
-        y_end = canonical.paths.simulate(s, y, s, noise).position
+        s, y = self.transform.to_canonical(np.full(n, self.start_time), x)
+        end = canonical.paths.simulate(s, y, s, noise).position
         if canonical.coefficients is not None:
-            canonical = self._check_coefficients(canonical, notes, s, y, y_end, fraction, noise)
-        x_end = self.transform.from_canonical(np.zeros(n), y_end)[1]
-        points = np.concatenate([x, x_end])
-        times = np.concatenate([t, t])
+            sample = PathSample(s, y, end, fraction, noise)
+            field = check_coefficients(canonical, sample, log)
+            canonical = replace(canonical, coefficients=field)
+        x_end = self.transform.from_canonical(np.zeros(n), end)[1]
+        points = np.concatenate([t, t]), np.concatenate([x, x_end])
         domain = "in the region and along the paths that leave it"
-        initial = probe(self.data_name, self.initial, (points,), domain)
-        if not np.any(initial):
+        initial = probe_finite(self.data_name, self.initial, points[1:], domain)
+        is_zero = not np.any(initial)
+        if is_zero:
             # A zero initial condition gets no features: test many more points before that.
             n_more = max(64, min(8192, 8 * _PROBE_COORDINATES // self.dim))
             more_points = self.region.sample(rng, n_more, self.dim)
-            values = probe(self.data_name, self.initial, (more_points,), "in the region")
-            initial = np.append(initial, values)
-        if self.source is not None:
-            probe("source", self.source, (times, points), domain)
-        if self.nonlinear is not None:
-            info = examine(
-                self.nonlinear,
-                self.initial,
-                canonical.initial,
-                self.horizon,
-                (times, points),
-                (s, y, y_end),
-                initial[: 2 * n],
-                rng,
+            more = probe_finite(self.data_name, self.initial, (more_points,), "in the region")
+            is_zero = not np.any(more)
+        canonical = replace(canonical, zero_initial=is_zero)
+        if isinstance(canonical.source, SemilinearSource):
+            u_range, has_kinks = inspect_source(
+                canonical.source, self.initial, self.horizon, points, initial, rng
             )
+            resolved = is_flow_resolved(canonical.source, canonical.initial, s, y, end, rng)
             canonical = replace(
-                canonical,
-                u_range=info.u_range,
-                source_has_kinks=info.source_has_kinks,
-                flow_resolved=info.flow_resolved,
-            )
+                canonical, u_range=u_range, source_has_kinks=has_kinks, flow_resolved=resolved
+            ).with_source_guess()
+        elif self.source is not None:
+            probe_finite("source", self.source, points, domain)
         if self.exact is not None:
-            exact = probe("exact", self.exact, (np.full(n, data_time), x), "in the region")
+            start = (np.full(n, self.data_time), x)
+            exact = probe_finite("exact", self.exact, start, "in the region")
             gap = np.max(np.abs(exact - initial[:n]))
-            if gap > 1e-6 * max(np.max(np.abs(exact)), np.max(np.abs(initial[: 2 * n]))):
-                notes.warn(
-                    f"`exact` at t = {data_time:g} differs from `{self.data_name}` by up to "
+            if gap > 1e-6 * max(np.max(np.abs(exact)), np.max(np.abs(initial))):
+                log.warn(
+                    f"`exact` at t = {self.data_time:g} differs from `{self.data_name}` by up to "
                     f"{gap:.2g}: errors measured against it will mislead."
                 )
-        canonical = replace(canonical, zero_initial=not np.any(initial))
-        return canonical if self.nonlinear is None else canonical.with_source_guess()
+        return canonical
 
-    def _check_coefficients(
-        self,
-        canonical: CanonicalProblem,
-        notes: WarningLog,
-        s: np.ndarray,
-        y: np.ndarray,
-        y_end: np.ndarray,
-        fraction: np.ndarray,
-        noise: np.ndarray,
-    ) -> CanonicalProblem:
-        """Check the coefficient field on paths from (s, y) to (0, y_end).
-
-        Raises `InputError` if a coefficient is not finite, A is not positive definite, paths
-        explode, or the steps are too long. Returns the problem with `coefficients.jumps` set.
-        """
-        field = canonical.coefficients
-        assert field is not None
-        coefficients.check(field, s * fraction, y)
-        y_inside = canonical.paths.simulate(s, y, (1 - fraction) * s, noise).position
-        spread = float(np.max(np.sqrt(2 * s)) * np.max(canonical.diffusion.deviations))
-        reach = np.max(np.abs(y)) + spread + 1
-        finite = np.isfinite(y_inside) & (np.abs(y_inside) < _EXPLODED * reach)
-        bounded = np.all(finite, axis=1)
-        if np.any(bounded):
-            coefficients.check(field, s[bounded] * fraction[bounded], y_inside[bounded])
-        # Half as many steps, with the same Brownian paths.
-        _, coarse_simulator, coarse_noise = canonical.paths.richardson_levels(noise)[1]
-        y_coarse = coarse_simulator.simulate(s, y, s, coarse_noise).position
-        exploded = ~np.all(np.abs(y_end) < _EXPLODED * reach, axis=1)
-        distance, coarse_distance = (
-            float(np.linalg.norm(np.where(np.isfinite(p), np.clip(p - y, -1e100, 1e100), 1e100)))
-            for p in (y_end, y_coarse)
-        )
-        x = self.transform.from_canonical(s, y)[1][0]
-        shown = f"[{', '.join(f'{v:.3g}' for v in x[:4])}{', ...' if self.dim > 4 else ''}]"
-        remedy = (
-            f"More `steps` (now {canonical.steps}), a shorter `horizon`, or a `step` of your own "
-            "may help."
-        )
-        if np.any(np.isnan(y_end)):
-            n_nan = int(np.sum(np.any(np.isnan(y_end), axis=1)))
-            raise InputError(
-                f"paths lead to places where `diffusion` or `drift` is no number: {n_nan} of "
-                f"{len(y_end)} from places like x = {shown}. Is A positive definite everywhere, "
-                f"not only in the region? The equation lives on all of R^d. {remedy}"
-            )
-        if np.any(exploded):
-            raise InputError(
-                f"paths explode: {int(np.sum(exploded))} of {len(y_end)} from places like x = "
-                f"{shown} went further than {_EXPLODED:g} times the size of the region. `drift` or "
-                f"`diffusion` grows too fast for steps, if not for the process itself. {remedy}"
-            )
-        if not coarse_distance < _STIFF * distance:
-            raise InputError(
-                "`drift` or `diffusion` is too strong for the steps of paths: with half as many "
-                f"they go {coarse_distance / distance:.2g} times as far, from places like x = "
-                f"{shown}. {remedy}"
-            )
-        coefficients.check(field, np.zeros(len(y_end)), y_end)
-        coefficients.check_step(field, s * fraction, y)
-        times, places = np.concatenate([s * fraction, 0 * s]), np.concatenate([y_inside, y_end])
-        return replace(canonical, coefficients=coefficients.with_jumps(field, times, places, notes))
-
-    def points(
+    def as_points(
         self, t: Any, x: Any, *, positive_time: bool = False
     ) -> tuple[np.ndarray, np.ndarray, bool]:
         """Check times and points, and broadcast them against each other.
@@ -460,19 +337,18 @@ class Problem:
             )
         T = self.horizon
         times = np.where((times > T) & (times <= T * (1 + 1e-6)), T, times)  # float32 rounds up
-        data_time = T if self.is_terminal else 0.0  # the time at which u is given
-        outside = (times < 0) | (times > T) | ((times == data_time) & positive_time)
+        outside = (times < 0) | (times > T) | ((times == self.data_time) & positive_time)
         if np.any(outside):
             left = "(" if positive_time and not self.is_terminal else "["
             right = ")" if positive_time and self.is_terminal else "]"
             worst = np.atleast_1d(times)[np.atleast_1d(outside)][0]
             reason = (
                 "There u is given, and its derivatives may be singular."
-                if worst == data_time
+                if worst == self.data_time
                 else f"The problem was posed from 0 to `horizon` = {T:g}."
             )
             raise InputError(f"`t` must lie in {left}0, {T:g}{right}; got {worst:g}. {reason}")
-        if self.process.positive and not np.all(places > 0):
+        if self.process.is_positive and not np.all(places > 0):
             raise InputError(
                 "`x` must be positive, where a geometric Brownian motion lives; some coordinates "
                 "are not."
@@ -482,7 +358,7 @@ class Problem:
         return np.broadcast_to(times, (n,)), np.broadcast_to(places, (n, self.dim)), single
 
     def __repr__(self) -> str:
-        source = "given" if self.source is not None or self.nonlinear is not None else None
+        source = None if self.source is None else "given"
         c = "given" if callable(self.reaction) else f"{self.reaction:g}" if self.reaction else ""
         more = (f", reaction={c}" if c else "") + (", terminal=given" if self.is_terminal else "")
         return (
@@ -491,38 +367,76 @@ class Problem:
         )
 
 
+def _check_process(process: Any, given: GivenOperator) -> Process | None:
+    """The user's process; raises `InputError` if it is none, or coefficients are given too."""
+    if process is None:
+        return None
+    if not isinstance(process, Process):
+        raise InputError(
+            "`process` must be hn.GeometricBrownian(...) or hn.OrnsteinUhlenbeck(...); got "
+            f"{short_repr(process)}. Constant coefficients are given as `diffusion` and `drift`."
+        )
+    if given.diffusion is not None or given.drift is not None:
+        raise InputError(
+            "`process` says how paths move and scatter: leave `diffusion` and `drift` out, or give "
+            "them to the process."
+        )
+    if given.step is not None:
+        raise InputError(
+            "`step` belongs to `diffusion` and `drift`: a process has an exact step of its own. "
+            "Leave one out."
+        )
+    return process
+
+
+def _check_reaction(value: Any, horizon: float) -> float:
+    """A constant c as a float."""
+    array = check_finite("reaction", value, "It is c in c u, one number.")
+    if array.ndim:
+        raise InputError(f"`reaction` must be one number, c in c u; got {short_repr(value)}.")
+    if abs(array) * horizon > _MOST_GROWTH:
+        raise InputError(
+            f"`reaction` times `horizon` must be at most {_MOST_GROWTH:g} in size: "
+            f"e^{array * horizon:.3g} is what u is multiplied by. Shorten the horizon."
+        )
+    return float(array)
+
+
+def _check_steps(steps: Any) -> int:
+    """The number of time steps of validation paths; 16 by default."""
+    hint = "It is the number of steps of a path."
+    number = check_int("steps", 16 if steps is None else steps, 8, hint)
+    if number % 4:
+        raise InputError(
+            "`steps` must be a multiple of four, as half and a quarter as many are taken too; got "
+            f"{number}."
+        )
+    return number
+
+
 def _source_arguments(source: Any) -> tuple[str, ...]:
     """Names of the arguments of a source, by the number of its required parameters."""
     parameters = None
     if callable(source):
         parameters = (source if isinstance(source, Function) else Function(source)).arity()
-    known = {2: ("t", "x"), 3: ("t", "x", "u"), 4: ("t", "x", "u", "du")}
-    if parameters is not None and len(parameters) not in known:
+    if parameters is not None and not 2 <= len(parameters) <= 4:
         raise InputError(
             "`source` must be a function of (t, x), (t, x, u) or (t, x, u, du); its required "
             f"parameters are ({', '.join(parameters)}). Give further parameters default values, or "
             "close over them."
         )
-    return known[2 if parameters is None else len(parameters)]
+    return ("t", "x", "u", "du")[: 2 if parameters is None else len(parameters)]
 
 
-def _warn_if_rounded(name: str, value: Any, notes: WarningLog) -> None:
+def _warn_if_rounded(name: str, value: Any, log: WarningLog) -> None:
     """Warn if numbers were given as float32: 0.1 is then 0.100000001."""
     parts = vars(value) if isinstance(value, Process | Factor | LowRank) else {"": value}
     for part, numbers in parts.items():
         if isinstance(numbers, Factor | LowRank):
-            _warn_if_rounded(name, numbers, notes)
+            _warn_if_rounded(name, numbers, log)
         elif numbers is not None and not callable(numbers) and is_rounded(numbers):
             argument = f"`{part}` of `{name}`" if part else f"`{name}`"
-            notes.warn(f"the numbers of {argument} were made in float32. They are {LOW}")
-
-
-def _check_reaction(value: Any) -> float:
-    """A constant c as a float."""
-    array = check_finite("reaction", value, "It is c in c u, one number.")
-    if array.ndim:
-        raise InputError(f"`reaction` must be one number, c in c u; got {short_repr(value)}.")
-    return float(array)
+            log.warn(f"the numbers of {argument} were made in float32. They are {LOW}")
 
 
 def _float_array(name: str, value: Any) -> np.ndarray:

@@ -14,7 +14,11 @@ from heatnets._core.errors import InputError, short_repr
 class Region(abc.ABC):
     """A set of points in R^d from which random points can be drawn; the base class of regions."""
 
-    @abc.abstractmethod
+    def _convert_parameters(self) -> None:
+        """Convert the parameters to float64 arrays of shape () or (dim,)."""
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, _check_numbers(type(self).__name__, name, value))
+
     def check(self, dim: int, name: str) -> None:
         """Raise `InputError` if the region does not fit the dimension.
 
@@ -22,19 +26,26 @@ class Region(abc.ABC):
             dim: the number of coordinates.
             name: the argument that holds the region, for the message.
         """
+        for value in vars(self).values():
+            if np.ndim(value) == 1 and len(value) != dim:
+                raise InputError(
+                    f"`{name}` must be a region of R^{dim}; this {type(self).__name__} has "
+                    f"{len(value)} coordinates. Give {dim} coordinates"
+                    f"{'' if self.is_point else ', or one number for all'}."
+                )
 
     def __repr__(self) -> str:
         values = ", ".join(_format(value) for value in vars(self).values())
         return f"{type(self).__name__}({values})"
 
-    single: bool = False  # a single point: errors are estimated at the end of the time interval
+    is_point: bool = False  # a single point: errors are estimated at the end of the time interval
 
     @property
-    def positive(self) -> bool:
+    def is_positive(self) -> bool:
         """Whether all points of the region have positive coordinates."""
         return False
 
-    def at(
+    def at_fractions(
         self, fraction: np.ndarray, horizon: float, x: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Canonical times and points for points x of the region, at a fraction of the horizon.
@@ -85,27 +96,22 @@ class Box(Region):
     high: Any
 
     def __post_init__(self) -> None:
-        low, high = _check_numbers("Box", "low", self.low), _check_numbers("Box", "high", self.high)
+        self._convert_parameters()
+        low, high = self.low, self.high
         if low.ndim and high.ndim and low.shape != high.shape:
             raise InputError(f"`Box` needs bounds of one length; got {low.shape} and {high.shape}.")
         if not np.all(low < high):
             raise InputError(
-                f"`Box` needs low < high in every coordinate; got low {short_repr(self.low)}, high "
-                f"{short_repr(self.high)}."
+                f"`Box` needs low < high in every coordinate; got low {_format(low)}, high "
+                f"{_format(high)}."
             )
-        object.__setattr__(self, "low", low)
-        object.__setattr__(self, "high", high)
-
-    def check(self, dim: int, name: str) -> None:
-        for bound in (self.low, self.high):
-            _check_dimension("Box", bound, dim, name)
 
     @property
     def centre(self) -> np.ndarray:
         return 0.5 * (self.low + self.high)
 
     @property
-    def positive(self) -> bool:
+    def is_positive(self) -> bool:
         return bool(np.all(self.low > 0))
 
     def contains(self, x: np.ndarray) -> np.ndarray:
@@ -125,25 +131,22 @@ class Point(Region):
     """
 
     x: Any
-    single = True
+    is_point = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "x", _check_numbers("Point", "x", self.x))
+        self._convert_parameters()
         if self.x.ndim != 1:
             raise InputError(
                 f"`Point` needs x of shape (dim,); got shape {self.x.shape}. For dim = 1 write "
                 "hn.Point([0.0])."
             )
 
-    def check(self, dim: int, name: str) -> None:
-        _check_dimension("Point", self.x, dim, name)
-
     @property
     def centre(self) -> np.ndarray:
         return self.x
 
     @property
-    def positive(self) -> bool:
+    def is_positive(self) -> bool:
         return bool(np.all(self.x > 0))
 
     def contains(self, x: np.ndarray) -> np.ndarray:
@@ -166,17 +169,12 @@ class Normal(Region):
     std: Any = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean", _check_numbers("Normal", "mean", self.mean))
-        object.__setattr__(self, "std", _check_numbers("Normal", "std", self.std))
+        self._convert_parameters()
         if not np.all(self.std > 0):
             raise InputError(
-                f"`Normal` needs std > 0 in every coordinate; got {short_repr(self.std)}. For a "
+                f"`Normal` needs std > 0 in every coordinate; got {_format(self.std)}. For a "
                 "single point use hn.Point."
             )
-
-    def check(self, dim: int, name: str) -> None:
-        for value in (self.mean, self.std):
-            _check_dimension("Normal", value, dim, name)
 
     @property
     def centre(self) -> np.ndarray:
@@ -206,16 +204,6 @@ def _check_numbers(region: str, name: str, value: Any) -> np.ndarray:
             f"{short_repr(value)}."
         )
     return array
-
-
-def _check_dimension(region: str, value: np.ndarray, dim: int, name: str) -> None:
-    """Raise `InputError` if a parameter of a region does not have `dim` entries."""
-    if value.ndim == 1 and value.shape != (dim,):
-        raise InputError(
-            f"`{name}` must be a region of R^{dim}; this {region} has {value.shape[0]} "
-            "coordinates. "
-            f"Give {dim} coordinates" + ("." if region == "Point" else ", or one number for all.")
-        )
 
 
 def _format(value: np.ndarray) -> str:

@@ -21,7 +21,7 @@ from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import map_points
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField
-from heatnets.pde.function import Function
+from heatnets.pde.function import Arrays, Function, check_differentiable, choose_half
 
 # Gauss nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (
@@ -35,7 +35,7 @@ _NEGLIGIBLE = 0.001
 _TOLERANCE = 1e-6  # relative to the size of derivatives: smooth segments only have rounding errors
 
 
-def kinks(
+def find_kinks(
     problem: CanonicalProblem,
     seed: int,
     ctx: ExecutionContext,
@@ -59,7 +59,7 @@ def kinks(
     ends: list[tuple[np.ndarray, np.ndarray]] = []
     for _ in range(2):
         if points is None:
-            t, x = problem.region.at(
+            t, x = problem.region.at_fractions(
                 np.ones(n), problem.horizon, problem.region.sample(rng, n, problem.dim)
             )
         else:
@@ -67,14 +67,16 @@ def kinks(
             t, x = points[0][chosen], points[1][chosen]
         lag, simulator = t * rng.random(n), problem.paths
         times = t * rng.random(n)
-        noise = simulator.draw(rng, (n,), problem.dim)
+        noise = simulator.sample_noise(rng, (n,), problem.dim)
         ends.append((times, simulator.simulate(t, x, lag, noise).position))
     (t0, x0), (t1, x1) = ends
-    shares = {problem.data_name: _kink_share(problem.initial, (x0,), (x1,), ctx)}
-    for name, function in _coefficient_functions(problem).items():
-        shares[name] = _kink_share(function, (t0, x0), (t1, x1), ctx)
-    if problem.source is not None:
-        shares["source"] = _kink_share(problem.source, (t0, x0), (t1, x1), ctx)
+    shares = {problem.data_name: _kink_share(problem.data_name, problem.initial, (x0,), (x1,), ctx)}
+    if problem.coefficients is not None:
+        for name in problem.coefficients.functions:
+            combination = Function(_RandomCombination(problem.coefficients, name))
+            shares[name] = _kink_share(name, combination, (t0, x0), (t1, x1), ctx)
+    if problem.feature_source is not None:
+        shares["source"] = _kink_share("source", problem.feature_source, (t0, x0), (t1, x1), ctx)
     threshold = _NEGLIGIBLE if points is None else 0.0
     return {name: share for name, share in shares.items() if share > threshold}
 
@@ -96,29 +98,15 @@ class _RandomCombination(eqx.Module):
         return jnp.sum(values[self.name] * (normals[1] if self.name != "reaction" else 1.0))
 
 
-def _coefficient_functions(problem: CanonicalProblem) -> dict[str, Function]:
-    """The coefficients that are functions, as scalar functions of canonical (t, x)."""
-    field = problem.coefficients
-    if field is None:
-        return {}
-    parts = {"diffusion": field.diffusion, "drift": field.drift, "reaction": field.reaction}
-    return {
-        name: Function(_RandomCombination(field, name))
-        for name, part in parts.items()
-        if isinstance(part, Function)
-    }
-
-
-def _kink_share(
-    f: Function, start: tuple[np.ndarray, ...], end: tuple[np.ndarray, ...], ctx: ExecutionContext
-) -> float:
+def _kink_share(name: str, f: Function, start: Arrays, end: Arrays, ctx: ExecutionContext) -> float:
     """The share of n segments on which f has a kink or a jump.
 
     The ends of segments are tuples of arguments: points (n, dim), or times (n,) and points.
     """
     total = len(start[0])
     orders = 4 if _is_piecewise(f, start) else 2
-    first_jump: np.ndarray | None = None
+    check_differentiable(name, f, [a[0] for a in start], orders)
+    first_jump = np.zeros(())
     for level in range(_HALVINGS + 1):
         if level:
             # Bisect, and go on with the half that has the larger relative defect.
@@ -126,10 +114,7 @@ def _kink_share(
             left, left_size = _defects(f, start, middle, orders, ctx)
             right, right_size = _defects(f, middle, end, orders, ctx)
             goes_left = _worst(left, left_size) >= _worst(right, right_size)
-            start, end = (
-                tuple(_where(goes_left, a, b) for a, b in zip(*pair, strict=True))
-                for pair in ((start, middle), (middle, end))
-            )
+            start, end = choose_half(goes_left, start, middle, end)
             defect = np.where(goes_left[:, None], left, right)
             size = np.where(goes_left[:, None], left_size, right_size)
         else:
@@ -137,9 +122,7 @@ def _kink_share(
         # If a segment is halved, the defect of a jump of g stays the same, that of a jump of g'
         # (a derivative in s) is halved, and so on: `jump` does not change.
         jump = defect * 2.0 ** (level * np.arange(orders))
-        if first_jump is None:
-            first_jump = jump
-        elif level < 4:
+        if level < 4:
             first_jump = np.maximum(first_jump, jump)
         unresolved = np.any((defect > _TOLERANCE * size) & (jump > 0.25 * first_jump), axis=1)
         start, end = tuple(a[unresolved] for a in start), tuple(a[unresolved] for a in end)
@@ -154,17 +137,8 @@ def _worst(defect: np.ndarray, size: np.ndarray) -> np.ndarray:
     return np.max(defect / np.maximum(size, 1e-300), axis=1)
 
 
-def _where(left: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Entries or rows of `a` where `left` (n,) is true, else of `b`."""
-    return np.where(left if a.ndim == 1 else left[:, None], a, b)
-
-
 def _defects(
-    f: Function,
-    start: tuple[np.ndarray, ...],
-    end: tuple[np.ndarray, ...],
-    orders: int,
-    ctx: ExecutionContext,
+    f: Function, start: Arrays, end: Arrays, orders: int, ctx: ExecutionContext
 ) -> tuple[np.ndarray, np.ndarray]:
     """Defects |change of g - ∫ g'|, |change of g' - ∫ g''|, ... on segments.
 
@@ -176,27 +150,11 @@ def _defects(
 
 
 # JAX primitives that join pieces of functions.
-_PIECES = {
-    "abs",
-    "argmax",
-    "argmin",
-    "ceil",
-    "clamp",
-    "cond",
-    "floor",
-    "max",
-    "min",
-    "reduce_max",
-    "reduce_min",
-    "rem",
-    "round",
-    "select_n",
-    "sign",
-    "sort",
-}
+_PIECES = {"abs", "argmax", "argmin", "ceil", "clamp", "cond", "floor", "max", "min", "reduce_max"}
+_PIECES |= {"reduce_min", "rem", "round", "select_n", "sign", "sort"}
 
 
-def _is_piecewise(f: Function, points: tuple[np.ndarray, ...]) -> bool:
+def _is_piecewise(f: Function, points: Arrays) -> bool:
     """Whether the jaxpr of f has primitives that join pieces, such as max.
 
     Then jumps of second and third derivatives are searched too. A fit to max(x, 0)³, for example,
@@ -254,7 +212,7 @@ def _segment_defects(context: tuple[Function, int, int], *ends: Array) -> tuple[
     return jnp.stack(defects), jnp.stack(sizes)
 
 
-def describe(shares: dict[str, float]) -> str:
+def format_kinks(shares: dict[str, float]) -> str:
     """Text for the result of `kinks`."""
     return " and ".join(
         f"`{name}` has kinks or jumps ({100 * share:.2g} % of random segments cross one)"

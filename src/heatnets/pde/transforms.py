@@ -8,7 +8,8 @@ and of the Ornstein-Uhlenbeck process. A new transform is a new subclass of `Tra
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -25,8 +26,13 @@ def _array_module(value: Any) -> Any:
     return jnp if isinstance(value, jax.Array) else np
 
 
+def _ones(t: Any) -> Any:
+    """1 for each of the times t."""
+    return _array_module(t).ones_like(t)
+
+
 class Transform(eqx.Module):
-    """A change of variables: s = time(t), y = place(t, x), v = u / value_scale(t).
+    """A change of variables: s = time(t), y = map(t, x), v = u / value_scale(t).
 
     Each coordinate of y depends only on t and on the same coordinate of x. Times have shape (n,)
     and points (n, dim); or () and (dim,) for one point.
@@ -40,9 +46,9 @@ class Transform(eqx.Module):
         """The old time t(s)."""
         return s
 
-    def rate(self, t: Any) -> Any:
+    def time_derivative(self, t: Any) -> Any:
         """|ds/dt| at t."""
-        return _array_module(t).ones_like(t)
+        return _ones(t)
 
     def map(self, t: Any, x: Any) -> Any:
         """The new coordinates y(t, x)."""
@@ -52,26 +58,23 @@ class Transform(eqx.Module):
         """The old coordinates x(t, y)."""
         return y
 
-    def slope(self, t: Any, x: Any) -> Any:
+    def jacobian_diag(self, t: Any, x: Any) -> Any:
         """∂y_i/∂x_i, of shape (n, dim), or (n, 1) if it is the same for all coordinates."""
-        return _array_module(t).ones_like(t)[..., None]
+        return _ones(t)[..., None]
 
-    def bend(self, t: Any, x: Any) -> Any:
+    def hessian_diag(self, t: Any, x: Any) -> Any:
         """∂²y_i/∂x_i²."""
         return 0.0
 
-    def size(self, t: Any, x: Any) -> Any:
+    def rounding_scale(self, t: Any, x: Any) -> Any:
         """Size of the terms of which y is the sum: the rounding error of y is eps times this."""
         return np.abs(x)
 
     def value_scale(self, t: Any) -> Any:
         """a(t) in u = a(t) v."""
-        return _array_module(t).ones_like(t)
+        return _ones(t)
 
-    @property
-    def stretch(self) -> Any:
-        """∂y_i/∂x_i as a function of t, if it does not depend on i and x; else None."""
-        return lambda t: self.slope(t, None)[..., 0]
+    is_uniform: ClassVar[bool] = True  # whether ∂y_i/∂x_i depends on neither i nor x
 
 
 class TimeReversal(Transform):
@@ -106,7 +109,7 @@ class DriftShift(Transform):
     def inverse_map(self, t: Any, y: Any) -> Any:
         return y - self.drift * t[..., None]
 
-    def size(self, t: Any, x: Any) -> Any:
+    def rounding_scale(self, t: Any, x: Any) -> Any:
         return np.abs(x) + np.abs(self.drift * t[..., None])
 
 
@@ -119,18 +122,16 @@ class LogTransform(Transform):
     def inverse_map(self, t: Any, y: Any) -> Any:
         return _array_module(y).exp(y)
 
-    def slope(self, t: Any, x: Any) -> Any:
+    def jacobian_diag(self, t: Any, x: Any) -> Any:
         return 1 / x
 
-    def bend(self, t: Any, x: Any) -> Any:
+    def hessian_diag(self, t: Any, x: Any) -> Any:
         return -1 / x**2
 
-    def size(self, t: Any, x: Any) -> Any:
+    def rounding_scale(self, t: Any, x: Any) -> Any:
         return 1 + np.abs(np.log(x))
 
-    @property
-    def stretch(self) -> None:
-        return None
+    is_uniform = False
 
 
 class OUTransform(Transform):
@@ -148,22 +149,22 @@ class OUTransform(Transform):
     def inverse_time(self, s: Any) -> Any:
         return -_array_module(s).log1p(-2 * self.theta * s) / (2 * self.theta)
 
-    def rate(self, t: Any) -> Any:
+    def time_derivative(self, t: Any) -> Any:
         return _array_module(t).exp(-2 * self.theta * t)
 
     def map(self, t: Any, x: Any) -> Any:
-        return self.mean + self.slope(t, x) * (x - self.mean)
+        return self.mean + self.jacobian_diag(t, x) * (x - self.mean)
 
     def inverse_map(self, t: Any, y: Any) -> Any:
-        return self.mean + (y - self.mean) / self.slope(t, y)
+        return self.mean + (y - self.mean) / self.jacobian_diag(t, y)
 
-    def slope(self, t: Any, x: Any) -> Any:
+    def jacobian_diag(self, t: Any, x: Any) -> Any:
         return _array_module(t).exp(-self.theta * t)[..., None]
 
-    def size(self, t: Any, x: Any) -> Any:
+    def rounding_scale(self, t: Any, x: Any) -> Any:
         exponent_rounding = (1 + np.abs(self.theta * t))[..., None]
         distance = np.abs(x) + np.abs(self.mean)
-        return np.abs(self.mean) + self.slope(t, x) * distance * exponent_rounding
+        return np.abs(self.mean) + self.jacobian_diag(t, x) * distance * exponent_rounding
 
 
 class TransformChain(eqx.Module):
@@ -196,117 +197,93 @@ class TransformChain(eqx.Module):
             s = change.inverse_time(s)
         return s
 
-    def _times(self, t: Any) -> list[Any]:
-        """For each transform, its input time."""
-        times = []
+    def _stages(self, t: Any, x: Any) -> Iterator[tuple[Transform, Any, Any]]:
+        """Each transform, with its input time and point."""
         for change in self.changes:
-            times.append(t)
+            yield change, t, x
+            t, x = change.time(t), change.map(t, x)
+
+    def _product(self, factor: Callable[[Transform, Any], Any], t: Any) -> Any:
+        """The product of a function of each transform and its input time."""
+        total = _ones(t)
+        for change in self.changes:
+            total = total * factor(change, t)
             t = change.time(t)
-        return times
+        return total
 
     def value_scale(self, t: Any) -> Any:
         """a(t) in u = a(t) v."""
-        total = _array_module(t).ones_like(t)
-        for change, time in zip(self.changes, self._times(t), strict=True):
-            total = total * change.value_scale(time)
-        return total
+        return self._product(lambda change, t: change.value_scale(t), t)
 
-    def rate(self, t: Any) -> Any:
+    def time_derivative(self, t: Any) -> Any:
         """|ds/dt| at t."""
-        total = _array_module(t).ones_like(t)
-        for change, time in zip(self.changes, self._times(t), strict=True):
-            total = total * change.rate(time)
-        return total
+        return self._product(lambda change, t: change.time_derivative(t), t)
 
-    def slope(self, t: Any, x: Any) -> Any:
+    @property
+    def is_uniform(self) -> bool:
+        """Whether ∂y_i/∂x_i depends on neither i nor x."""
+        return all(change.is_uniform for change in self.changes)
+
+    def uniform_scale(self, t: Any) -> Any:
+        """∂y_i/∂x_i at t, if `is_uniform`."""
+        return self._product(lambda change, t: change.jacobian_diag(t, None)[..., 0], t)
+
+    def jacobian_diag(self, t: Any, x: Any) -> Any:
         """∂y_i/∂x_i, of shape (n, dim) or (n, 1)."""
-        total = _array_module(t).ones_like(t)[..., None]
-        for change in self.changes:
-            total = total * change.slope(t, x)
-            t, x = change.time(t), change.map(t, x)
+        total = _ones(t)[..., None]
+        for change, time, point in self._stages(t, x):
+            total = total * change.jacobian_diag(time, point)
         return total
 
     def rounding_scale(self, t: Any, x: Any) -> Any:
         """Rounding error of y in units of eps, of shape (n, dim)."""
         total = np.abs(x)
-        for change in self.changes:
-            total = change.slope(t, x) * total + change.size(t, x)
-            t, x = change.time(t), change.map(t, x)
+        for change, *point in self._stages(t, x):
+            total = change.jacobian_diag(*point) * total + change.rounding_scale(*point)
         return total
 
-    def curve(self, t: Any, x: Any, direction: Any) -> tuple[Any, Any]:
+    def push_curve(self, t: Any, x: Any, direction: Any) -> tuple[Any, Any]:
         """First and second derivative in ε of y(t, x + ε direction) at ε = 0, of x's shape."""
         first, second = direction, 0.0 * direction
-        for change in self.changes:
-            slope = change.slope(t, x)
-            first, second = slope * first, slope * second + change.bend(t, x) * first**2
-            t, x = change.time(t), change.map(t, x)
+        for change, *point in self._stages(t, x):
+            slope = change.jacobian_diag(*point)
+            first, second = slope * first, slope * second + change.hessian_diag(*point) * first**2
         return first, second
 
-    def stretch(self, t: Any) -> Any:
-        """∂y_i/∂x_i at t, if it does not depend on i and x; else None."""
-        total = _array_module(t).ones_like(t)
-        for change, time in zip(self.changes, self._times(t), strict=True):
-            if change.stretch is None:
-                return None
-            total = total * change.stretch(time)
-        return total
+    def pull_back(self, function: Function, arguments: str) -> Function:
+        """A user's function u0(x) or F(t, x) in canonical coordinates; see `_PulledBack`.
+
+        It has a closed-form Laplacian if the user gave one and all coordinates are scaled equally.
+        """
+        known = function.laplacian is not None and self.is_uniform
+        laplacian = _PulledBack(function.laplacian, self, 2) if known else None
+        return Function(_PulledBack(function, self, 0), laplacian, arguments)
 
 
-class _CanonicalInitial(eqx.Module):
-    """y ↦ f(x) / stretch^power at s = 0; power 0 for u0 itself, 2 for its Laplacian."""
+class _PulledBack(eqx.Module):
+    """y ↦ u0(x) / z^power at s = 0, or (s, y) ↦ F(t, x) / (a |ds/dt| z^power).
 
-    function: Any
-    transform: TransformChain
-    power: int = eqx.field(static=True)
-
-    def __call__(self, y: Float[Array, " dim"]) -> Float[Array, ""]:
-        t, x = self.transform.from_canonical(jnp.zeros(()), y)
-        return self.function(x) / (self.transform.stretch(t) ** self.power if self.power else 1.0)
-
-
-class _CanonicalSource(eqx.Module):
-    """(s, y) ↦ f(t, x) / (a |ds/dt| stretch^power); power 0 for F itself, 2 for its Laplacian."""
-
-    function: Any
-    transform: TransformChain
-    power: int = eqx.field(static=True)
-
-    def __call__(self, s: Float[Array, ""], y: Float[Array, " dim"]) -> Float[Array, ""]:
-        t, x = self.transform.from_canonical(jnp.asarray(s), y)
-        divisor = self.transform.value_scale(t) * self.transform.rate(t)
-        value = self.function(t, x)
-        if self.power:
-            divisor = divisor * self.transform.stretch(t) ** self.power
-        return value / divisor
-
-
-def _in_canonical_coordinates(
-    function: Function, transform: TransformChain, kind: type, arguments: str
-) -> Function:
-    """A user's function in canonical coordinates.
-
-    It has a closed-form Laplacian if the user gave one and all coordinates are scaled equally.
+    z is `uniform_scale`; the power is 0 for the function itself, 2 for its Laplacian.
     """
-    known = function.laplacian is not None and transform.stretch(np.zeros(())) is not None
-    laplacian = kind(function.laplacian, transform, 2) if known else None
-    return Function(kind(function, transform, 0), laplacian, arguments)
 
+    function: Any
+    transform: TransformChain
+    power: int = eqx.field(static=True)
 
-def canonical_initial(function: Function, transform: TransformChain) -> Function:
-    """The initial condition v0(y) for the user's u0(x) or g(x)."""
-    return _in_canonical_coordinates(function, transform, _CanonicalInitial, "x")
-
-
-def canonical_source(function: Function, transform: TransformChain) -> Function:
-    """The source (s, y) ↦ F(t, x) / (a |ds/dt|) for the user's F(t, x)."""
-    return _in_canonical_coordinates(function, transform, _CanonicalSource, "t x")
+    def __call__(self, *args: Any) -> Float[Array, ""]:
+        *s, y = args
+        t, x = self.transform.from_canonical(jnp.asarray(s[0]) if s else jnp.zeros(()), y)
+        divisor = self.transform.value_scale(t) * self.transform.time_derivative(t) if s else 1.0
+        value = self.function(t, x) if s else self.function(x)
+        if self.power:
+            divisor = divisor * self.transform.uniform_scale(t) ** self.power
+        return value / divisor
 
 
 class TransformedRegion(Region):
     """A user's region for the canonical problem.
 
-    `sample` and `centre` are in the user's coordinates; `at` transforms points to canonical ones.
+    `sample` and `centre` are in the user's coordinates; `at_fractions` returns canonical ones.
     """
 
     def __init__(
@@ -314,7 +291,7 @@ class TransformedRegion(Region):
     ) -> None:
         self.region, self.transform = region, transform
         self.horizon, self.is_terminal = horizon, is_terminal
-        self.single = region.single
+        self.is_point = region.is_point
 
     def __repr__(self) -> str:
         return repr(self.region)
@@ -329,7 +306,7 @@ class TransformedRegion(Region):
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
         return self.region.sample(rng, count, dim)
 
-    def at(
+    def at_fractions(
         self, fraction: np.ndarray, horizon: float, x: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         elapsed = self.horizon * np.asarray(fraction)

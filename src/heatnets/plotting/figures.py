@@ -19,28 +19,20 @@ from heatnets._core.errors import InputError, check_finite, check_int, short_rep
 from heatnets._core.statistics import rms
 from heatnets.certify.explain import Explanation
 from heatnets.metrics import random_points
-from heatnets.pde.function import place as format_point
+from heatnets.pde.function import format_point
 from heatnets.plotting.line_plots import (
     LOG_FLOOR,
     Curve,
     clip_for_log,
     end_time,
     line_axis_label,
-    line_half_lengths,
+    lines_through_centre,
     plot_curves,
     region_centre,
     rms_size,
     sample_paths_from_point,
 )
-from heatnets.plotting.style import (
-    COLOURS,
-    GREY,
-    add_grid,
-    legend,
-    legend_above,
-    panels,
-    set_log_decades,
-)
+from heatnets.plotting.style import COLOURS, GREY, legend_above, panels, set_log_decades
 from heatnets.plotting.style import save as save
 from heatnets.plotting.style import svg as svg
 from heatnets.solution import Solution
@@ -67,12 +59,10 @@ def line(solution: Solution, *, times: Any = None, points: int = 201, seed: int 
     problem = solution.problem
     rng = streams.generator(streams.check_seed(seed), "plot line")
     s = _positions(points)
-    centre, half_lengths = region_centre(solution), line_half_lengths(solution)
-    x = centre + s[:, None] * half_lengths * np.sign(rng.standard_normal(problem.dim))
+    (x,) = lines_through_centre(solution, s, np.sign(rng.standard_normal((1, problem.dim))))
     if times is None:
-        chosen = np.array([0.0, 0.5, 1.0]) * problem.horizon
-    else:
-        chosen = np.atleast_1d(check_finite("times", times, "For example [0.1, 0.5]."))
+        times = np.array([0.0, 0.5, 1.0]) * problem.horizon
+    chosen = np.atleast_1d(check_finite("times", times, "For example [0.1, 0.5]."))
     curves = [Curve(f"t = {t:g}", s, np.full(len(s), t), x) for t in chosen]
     title = f"u along a diagonal of the region, d = {problem.dim}"
     return plot_curves(solution, curves, 0, seed, title, line_axis_label(solution))
@@ -108,44 +98,35 @@ def slices(
     Returns:
         The figure.
     """
-    problem = solution.problem
-    s, centre = _positions(points), region_centre(solution)
-    half_lengths = line_half_lengths(solution)
-    times, _, single = problem.points(end_time(solution) if t is None else t, centre)
+    problem, dim, s = solution.problem, solution.problem.dim, _positions(points)
+    end = end_time(solution) if t is None else t
+    time, _, single = problem.as_points(end, region_centre(solution))
     if not single:
         raise InputError(
             f"`t` must be one time; got {short_repr(t)}. Call `slices` for each, or `line` "
             "for several in one picture."
         )
-    time = float(times[0])
-    axes = _coordinates(coordinates, problem.dim)
-    if problem.dim == 1:
-        random_lines = 0
-    else:
-        random_lines = check_int("lines", lines, 0, "It is the number of random lines.")
-    if not axes and not random_lines:
+    axes = _coordinates(coordinates, dim)
+    lines = check_int("lines", lines, 0, "It is the number of random lines.") if dim > 1 else 0
+    if not axes and not lines:
         raise InputError(
             "`slices` has nothing to draw: give `coordinates`, or `lines` of at least 1."
         )
-    directions = [
-        (f"along $x_{{{i + 1}}}$" if problem.dim > 1 else "u", np.eye(1, problem.dim, i)[0])
-        for i in axes
-    ]
     rng = streams.generator(streams.check_seed(seed), "plot slices")
-    for k in range(random_lines):
-        direction = rng.standard_normal(problem.dim)
-        directions.append((f"random line {k + 1}", direction / np.max(np.abs(direction))))
+    normals = rng.standard_normal((lines, dim))
+    units = np.arange(dim) == np.array(axes, int)[:, None]
+    directions = np.concatenate([units, normals / abs(normals).max(1, keepdims=True)])
+    labels = [f"along $x_{{{i + 1}}}$" if dim > 1 else "u" for i in axes]
+    labels += [f"random line {k + 1}" for k in range(lines)]
     # With a single coordinate line the horizontal axis is the coordinate itself.
-    one_axis = len(directions) == 1 and bool(axes)
-    curves = []
-    for label, direction in directions:
-        x = centre + s[:, None] * half_lengths * direction
-        curves.append(Curve(label, x[:, axes[0]] if one_axis else s, np.full(len(s), time), x))
-    if one_axis:
-        axis_label = f"$x_{{{axes[0] + 1}}}$" if problem.dim > 1 else "x"
-    else:
-        axis_label = line_axis_label(solution)
-    title = f"u({time:g}, x) through the region's middle, d = {problem.dim}"
+    one_axis = len(labels) == 1 and bool(axes)
+    curves = [
+        Curve(label, x[:, axes[0]] if one_axis else s, np.full(len(s), time[0]), x)
+        for label, x in zip(labels, lines_through_centre(solution, s, directions), strict=True)
+    ]
+    coordinate = f"$x_{{{axes[0] + 1}}}$" if axes and dim > 1 else "x"
+    axis_label = coordinate if one_axis else line_axis_label(solution)
+    title = f"u({time[0]:g}, x) through the region's middle, d = {dim}"
     return plot_curves(solution, curves, certified, seed, title, axis_label)
 
 
@@ -200,7 +181,7 @@ def residuals(solution: Solution, *, points: int = 2000, seed: int = 0) -> Figur
             "equation, are not defined there. Judge this solution by u.certify(t, x) and "
             "u.error()."
         )
-    if problem.region.single:
+    if problem.region.is_point:
         rng = streams.generator(streams.check_seed(seed), "plot residuals")
         t, x = sample_paths_from_point(solution, rng, 1 - rng.random(points))
     else:
@@ -219,7 +200,7 @@ def residuals(solution: Solution, *, points: int = 2000, seed: int = 0) -> Figur
     histogram.set(
         xscale="log", xlabel="|R|, in units of u over time", ylabel=f"points (of {points})"
     )
-    where = "on paths from the point" if problem.region.single else "in the region"
+    where = "on paths from the point" if problem.region.is_point else "in the region"
     legend_above(histogram, f"residual |R| {where}: rms {typical / unit:.1e} of u/T", 3)
     # Quantiles of |R| in time bins; empty bins are omitted.
     edges = np.linspace(0, problem.horizon, _TIMES + 1)
@@ -318,18 +299,14 @@ def explanation(explained: Explanation) -> Figure:
     Returns:
         The figure.
     """
-    figure = Figure(figsize=(9.6, 3.8), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    lags = explained.lags
-    intervals = [f"{a:.3g}–{b:.3g}" for a, b in pairwise(lags)]
-    names = ["initial condition", *intervals]
+    figure, (left, right) = panels(1, 2, width=9.6, height=3.3)
+    names = ["initial condition", *(f"{a:.3g}–{b:.3g}" for a, b in pairwise(explained.lags))]
     parts = [explained.initial, *explained.by_lag]
-    colours = [COLOURS[0]] + [COLOURS[1]] * len(explained.by_lag)
     left.bar(
         range(len(parts)),
         [p.value for p in parts],
         yerr=[2 * p.error for p in parts],
-        color=colours,
+        color=[COLOURS[0]] + [COLOURS[1]] * len(explained.by_lag),
         capsize=2,
         ecolor=GREY,
     )
@@ -343,9 +320,7 @@ def explanation(explained: Explanation) -> Figure:
     _weights(right, explained.weights)
     total = sum(map(len, explained.weights.values()))
     right.set_title(f"weights; {explained.effective:.3g} effective features of {total}")
-    legend(right)
-    for ax in (left, right):
-        add_grid(ax)
+    right.legend(frameon=False, fontsize=8.5)
     return figure
 
 

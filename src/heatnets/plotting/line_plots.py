@@ -1,6 +1,6 @@
 """Plots of u along curves (t, x), with its estimated, true and certified errors.
 
-Also the extent of a region: its centre, and how far lines through it are plot_curves.
+Also the extent of a region: its centre, and lines through it.
 """
 
 from __future__ import annotations
@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from heatnets._core.errors import check_int
 from heatnets._core.statistics import rms
-from heatnets.certify.values import Certificate
 from heatnets.metrics import exact_values, random_points
 from heatnets.pde.regions import Box
 from heatnets.plotting.style import (
@@ -57,15 +55,12 @@ def plot_curves(
         title: title of the figure.
         axis_label: label of the horizontal axis.
     """
-    problem, single = solution.problem, solution.problem.region.single
-    has_exact, estimate = problem.exact is not None, solution.stats["estimated_error"]
-    certificates = _certify_curves(solution, curves, certified, seed)
-    size = rms_size(solution)
+    problem, is_point = solution.problem, solution.problem.region.is_point
+    estimate, size = solution.stats["estimated_error"], rms_size(solution)
     half = None if estimate is None or not np.isfinite(estimate) else estimate * size
-    has_errors = has_exact or bool(certificates)
-    figure, axes = panels(2 if has_errors else 1, share=True)
-    top = axes[0]
-    handles: list[Artist] = []
+    certificates = _certify_curves(solution, curves, certified, seed)
+    has_exact = problem.exact is not None
+    figure, (top, *below) = panels(2 if has_exact or certificates else 1, share=True)
     for i, curve in enumerate(curves):
         colour, value = COLOURS[i % len(COLOURS)], solution(curve.t, curve.x)
         top.plot(curve.s, value, color=colour, label=curve.label)
@@ -73,76 +68,75 @@ def plot_curves(
             exact = exact_values(problem, curve.t, curve.x)
             some = slice(None, None, max(len(curve.s) // 20, 1))
             top.plot(curve.s[some], exact[some], "o", mfc="none", ms=4, color=colour)
-            axes[1].plot(curve.s, clip_for_log(value - exact, size), color=colour, linewidth=1.2)
-        if half is not None and not single:
-            top.fill_between(
-                curve.s, value - half, value + half, color=colour, alpha=0.3, linewidth=0
-            )
+            below[0].plot(curve.s, clip_for_log(value - exact, size), color=colour, linewidth=1.2)
+        if half is not None and not is_point:
+            band = {"color": colour, "alpha": 0.3, "linewidth": 0}
+            top.fill_between(curve.s, value - half, value + half, **band)
         elif half is not None and np.any(mask := _estimate_mask(solution, curve)):
             s = curve.s[mask]
             top.errorbar(s, value[mask], half, fmt="none", color=colour, elinewidth=6, alpha=0.5)
-            if has_errors:
-                axes[1].plot(s, np.full(int(mask.sum()), half), "D", ms=6, color=GREY)
+            for errors in below:
+                errors.plot(s, np.full(len(s), half), "D", ms=6, color=GREY)
         if certificates:
-            handles += _plot_certificates(top, axes[1], curve, certificates[i], colour)
+            _plot_certificates(top, below[0], certificates[i], colour)
+    # Legend handles of both panels are grey: they stand for all curves.
+    handles, error_handles = [], []
+    if certificates:
+        good = np.concatenate([c.certified for c in certificates])
+        if np.any(good):
+            label = f"certified, {100 * certificates[0].confidence:g} %"
+            handles.append(_grey(label, "", marker=".", ms=6))
+        if not np.all(good):
+            handles.append(_grey("not certified", "", marker="x", ms=6))
     if has_exact:
-        handles.append(_marker("exact", marker="o", mfc="none", ms=4))
+        handles.append(_grey("exact", "", marker="o", mfc="none", ms=4))
+        error_handles.append(_grey("true error", "-"))
     if half is not None:
-        name = f"estimated ± {half:.1e}"
-        at_point = _marker(name, marker="|", ms=8, mew=4, alpha=0.6)
-        handles.append(at_point if single else Patch(color=GREY, alpha=0.4, label=name))
-        if has_errors and not single:
-            axes[1].axhline(half, color=GREY, linestyle="--", linewidth=1.2)
+        label = f"estimated ± {half:.1e}"
+        if is_point:
+            handles.append(_grey(label, "", marker="|", ms=8, mew=4, alpha=0.6))
+            error_handles.append(_grey("estimated, at the point", "", marker="D", ms=6))
+        else:
+            handles.append(Patch(color=GREY, alpha=0.4, label=label))
+            error_handles.append(_grey("estimated (rms)", "--"))
+            for errors in below:
+                errors.axhline(half, color=GREY, linestyle="--", linewidth=1.2)
+    if certificates:
+        error_handles.append(_grey("certified bound", "", marker="v", ms=5))
     _widen_limits(top, size)
     top.set_ylabel("u")
-    legend_above(top, title, 3, {handle.get_label(): handle for handle in handles}.values())
-    if has_errors:
-        axes[1].set_ylabel("|error of u|")
-        legend_above(axes[1], "", 3, _error_handles(has_exact, half, single, bool(certificates)))
-        set_log_decades(axes[1])
-    axes[-1].set_xlabel(axis_label)
+    legend_above(top, title, 3, handles)
+    for errors in below:
+        errors.set_ylabel("|error of u|")
+        legend_above(errors, "", 3, error_handles)
+        set_log_decades(errors)
+    figure.axes[-1].set_xlabel(axis_label)
     move_offset_to_label(figure, top)
     return figure
 
 
-def _marker(label: str, **style: Any) -> Line2D:
-    """A grey legend handle that shows a marker without a line."""
-    return Line2D([], [], color=GREY, linestyle="", label=label, **style)
+def _grey(label: str, line: Any, **marker: Any) -> Any:
+    """A grey legend handle: a line (none if empty), or a marker."""
+    return Line2D([], [], color=GREY, linestyle=line, linewidth=1.2, label=label, **marker)
 
 
-def _error_handles(
-    has_exact: bool, half: float | None, single: bool, certified: bool
-) -> list[Line2D]:
-    """Legend handles of the lower panel: true error, estimated error, certified bound."""
-    handles = []
-    if has_exact:
-        handles.append(Line2D([], [], color=GREY, linewidth=1.2, label="true error"))
-    if half is not None and single:
-        handles.append(_marker("estimated, at the point", marker="D", ms=6))
-    elif half is not None:
-        handles.append(
-            Line2D([], [], color=GREY, linestyle="--", linewidth=1.2, label="estimated (rms)")
-        )
-    if certified:
-        handles.append(_marker("certified bound", marker="v", ms=5))
-    return handles
+class _CertifiedPoints(NamedTuple):
+    """Certificates at m points of a curve, at the positions s."""
 
-
-class _CurveCertificates(NamedTuple):
-    """Certificates at some points of a curve."""
-
-    indices: np.ndarray  # of these points on the curve
-    certificate: Certificate  # of the points of all curves
-    part: slice  # the part of the certificate that belongs to this curve
+    confidence: float
+    s: np.ndarray  # (m,), as the arrays below
+    value: np.ndarray
+    error: np.ndarray
+    halfwidth: np.ndarray
+    certified: np.ndarray
 
 
 def _certify_curves(
     solution: Solution, curves: list[Curve], number: int, seed: int
-) -> list[_CurveCertificates]:
+) -> list[_CertifiedPoints]:
     """Certify `number` evenly spread points of each curve; an empty list if `number` is 0."""
-    number = check_int(
-        "certified", number, 0, "It is the number of points of each line to certify."
-    )
+    hint = "It is the number of points of each line to certify."
+    number = check_int("certified", number, 0, hint)
     if not number:
         return []
     n = len(curves[0].s)
@@ -150,37 +144,23 @@ def _certify_curves(
     t = np.concatenate([curve.t[indices] for curve in curves])
     x = np.concatenate([curve.x[indices] for curve in curves])
     certificate = solution.certify(t, x, seed=seed)
-    m = len(indices)
+    names = ("value", "error", "halfwidth", "certified")
+    by_curve = zip(*(np.split(getattr(certificate, k), len(curves)) for k in names), strict=True)
     return [
-        _CurveCertificates(indices, certificate, slice(i * m, (i + 1) * m))
-        for i in range(len(curves))
+        _CertifiedPoints(certificate.confidence, curve.s[indices], *arrays)
+        for curve, arrays in zip(curves, by_curve, strict=True)
     ]
 
 
-def _plot_certificates(
-    top: Any, errors: Any, curve: Curve, certificates: _CurveCertificates, colour: str
-) -> list[Line2D]:
-    """Plot certified values with their intervals, and crosses at points that are not certified.
-
-    Returns:
-        Legend handles of these marks.
-    """
-    value, error, half, good = (
-        getattr(certificates.certificate, name)[certificates.part]
-        for name in ("value", "error", "halfwidth", "certified")
-    )
-    s, handles = curve.s[certificates.indices], []
+def _plot_certificates(top: Any, errors: Any, points: _CertifiedPoints, colour: str) -> None:
+    """Plot certified values with their intervals, and crosses at points that are not certified."""
+    _, s, value, error, half, good = points
     if np.any(good):
-        top.errorbar(
-            s[good], value[good], half[good], fmt=".", ms=5, color=colour, capsize=3, linewidth=1.2
-        )
+        marks = {"fmt": ".", "ms": 5, "color": colour, "capsize": 3, "linewidth": 1.2}
+        top.errorbar(s[good], value[good], half[good], **marks)
         errors.plot(s[good], np.abs(error[good]) + half[good], "v", ms=5, color=colour)
-        confidence = certificates.certificate.confidence
-        handles.append(_marker(f"certified, {100 * confidence:g} %", marker=".", ms=6))
     if not np.all(good):
         top.plot(s[~good], value[~good], "x", ms=6, color=GREY)
-        handles.append(_marker("not certified", marker="x", ms=6))
-    return handles
 
 
 def _widen_limits(ax: Any, size: float) -> None:
@@ -219,7 +199,7 @@ def line_axis_label(solution: Solution) -> str:
     region = solution.problem.region
     if isinstance(region, Box):
         return "position (±1: the region's faces)"
-    return f"position (±1: two standard deviations{' of paths' if region.single else ''})"
+    return f"position (±1: two standard deviations{' of paths' if region.is_point else ''})"
 
 
 def region_centre(solution: Solution) -> np.ndarray:
@@ -227,20 +207,33 @@ def region_centre(solution: Solution) -> np.ndarray:
     return np.broadcast_to(solution.problem.region.centre, (solution.problem.dim,))
 
 
-def line_half_lengths(solution: Solution) -> np.ndarray:
-    """Half lengths of lines through the region by coordinate, shape (dim,).
+def lines_through_centre(
+    solution: Solution, s: np.ndarray, directions: np.ndarray
+) -> list[np.ndarray]:
+    """Points on lines through the centre of the region: centre + s half_lengths direction.
 
-    Half the widths of a box; two standard deviations of a normal region; two standard deviations
-    of paths that start in a single point.
+    The half lengths are half the widths of a box; two standard deviations of a normal region; two
+    standard deviations of paths that start in a single point.
+
+    Args:
+        solution: the solution.
+        s: positions, from -1 to 1, shape (n,).
+        directions: shape (lines, dim).
+
+    Returns:
+        The points of each line, shape (n, dim).
     """
-    problem, rng = solution.problem, np.random.default_rng(0)
-    region = problem.region
+    problem, region, rng = solution.problem, solution.problem.region, np.random.default_rng(0)
+    centre = region_centre(solution)
     if isinstance(region, Box):
-        return np.broadcast_to((region.high - region.low) / 2, (problem.dim,))
-    if not region.single:
-        return 2 * region.sample(rng, 256, problem.dim).std(axis=0)
-    reach = 2 * sample_paths_from_point(solution, rng, np.zeros(256))[1].std(axis=0)
-    return np.minimum(reach, 0.9 * region_centre(solution)) if problem.process.positive else reach
+        half_lengths = np.broadcast_to((region.high - region.low) / 2, (problem.dim,))
+    elif not region.is_point:
+        half_lengths = 2 * region.sample(rng, 256, problem.dim).std(axis=0)
+    else:
+        half_lengths = 2 * sample_paths_from_point(solution, rng, np.zeros(256))[1].std(axis=0)
+        if problem.process.is_positive:
+            half_lengths = np.minimum(half_lengths, 0.9 * centre)
+    return [centre + s[:, None] * half_lengths * direction for direction in directions]
 
 
 def sample_paths_from_point(
@@ -262,7 +255,7 @@ def sample_paths_from_point(
         np.full(n, end_time(solution)), np.tile(region_centre(solution), (n, 1))
     )
     s = np.full(n, canonical.horizon)
-    draws = canonical.paths.draw(rng, (n,), problem.dim)
+    draws = canonical.paths.sample_noise(rng, (n,), problem.dim)
     ends = canonical.paths.simulate(s, y, (1 - remaining) * s, draws).position
     t, x = problem.transform.from_canonical(remaining * s, ends)
     return np.clip(t, 0.0, problem.horizon), x

@@ -9,10 +9,10 @@ import numpy as np
 
 from heatnets import __version__
 from heatnets._core.errors import HeatnetsError
-from heatnets.certify.values import Certificate, rounded
-from heatnets.pde.function import place as format_point
+from heatnets.certify.certificate import Certificate, rounded
+from heatnets.pde.function import format_point
 from heatnets.plotting import figures, html
-from heatnets.plotting.html import ColumnGroup, Picture, Section, Table, number, seconds
+from heatnets.plotting.html import Picture, Section, number, plain_table, seconds
 from heatnets.plotting.line_plots import rms_size
 from heatnets.solution import Solution, why_unsolved
 
@@ -39,7 +39,6 @@ def page(
     stated: list[tuple[str, str]],
     certificates: list[tuple[float, np.ndarray, Certificate]],
     reproduce: str,
-    warnings: list[str],
 ) -> str:
     """Build a self-contained HTML page about one solve.
 
@@ -52,7 +51,6 @@ def page(
         stated: the problem as its author stated it, rows of a name and a formula.
         certificates: (t, x, solution.certify(t, x)) of single points; may be empty.
         reproduce: the command, or the code, that repeats the computation.
-        warnings: warnings to be shown with those in `solution.stats["warnings"]`.
 
     Returns:
         The HTML text.
@@ -63,9 +61,9 @@ def page(
         f"0 ≤ t ≤ {problem.horizon:g}; the answer is wanted on {problem.region}."
     )
     formulas = [list(row) for row in stated]
-    statement = Table("As stated", (ColumnGroup("", ("what", "formula")),), formulas, words=True)
+    statement = plain_table("As stated", ("what", "formula"), formulas, words=True)
     sections = [Section("problem", "The problem", [], [statement], [])]
-    messages = list(dict.fromkeys([*solution.stats["warnings"], *warnings]))
+    messages = list(dict.fromkeys(solution.stats["warnings"]))
     if messages:
         numbered = [f"{i}. {message}" for i, message in enumerate(messages, 1)]
         sections.append(Section("warnings", f"Warnings ({len(messages)})", numbered, [], []))
@@ -88,7 +86,7 @@ def _answer(
     end = "0" if solution.problem.is_terminal else "T"
     where = (
         f"at the point, t = {end}"
-        if region.single
+        if region.is_point
         else "root mean square over the region and all times"
     )
     solved = solution.solved is not False
@@ -138,18 +136,13 @@ def _answer(
         "True values at points, each with an interval that holds it as often as its confidence "
         "says, from samples of the equation that the network's error obeys."
     )
-    values_table = Table(
-        "Values",
-        (ColumnGroup("", ("point", "t", "x", "network", "true value", "±", "interval")),),
-        rows,
-    )
-    verdicts_table = Table(
-        "Whether to believe them",
-        (ColumnGroup("", ("point", "confidence", "verdict")),),
-        verdicts,
-        words=True,
-    )
-    return Section("answer", "The answer", paragraphs, [values_table, verdicts_table], [])
+    columns = ("point", "t", "x", "network", "true value", "±", "interval")
+    reasons = ("point", "confidence", "verdict")
+    tables = [
+        plain_table("Values", columns, rows),
+        plain_table("Whether to believe them", reasons, verdicts, words=True),
+    ]
+    return Section("answer", "The answer", paragraphs, tables, [])
 
 
 def _pictures(solution: Solution) -> Section:
@@ -203,7 +196,7 @@ def _computation(solution: Solution) -> Section:
         ),
     }
     fact_rows = [[name, str(text)] for name, text in facts.items()]
-    tables = [Table("What was done", (ColumnGroup("", ("what", "how")),), fact_rows, words=True)]
+    tables = [plain_table("What was done", ("what", "how"), fact_rows, words=True)]
     if s["history"]:
         columns = ("round", "features", "rows", "degree in time", "estimated error", "seconds")
         rounds = [
@@ -217,7 +210,7 @@ def _computation(solution: Solution) -> Section:
             ]
             for i, r in enumerate(s["history"])
         ]
-        tables.append(Table("Rounds of growth", (ColumnGroup("", columns),), rounds))
+        tables.append(plain_table("Rounds of growth", columns, rounds))
     return Section("computed", "How it was computed", [], tables, [])
 
 

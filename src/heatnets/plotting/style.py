@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,9 +15,6 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.collections import Collection
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.text import Text
 
 from heatnets._core import atomic_files
 from heatnets._core.errors import InputError
@@ -34,25 +32,23 @@ _UNDATED = {".png": None, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}
 
 
 def panels(
-    rows: int, *, width: float = 5.6, height: float = 2.7, share: bool = False
+    rows: int, columns: int = 1, *, width: float = 5.6, height: float = 2.7, share: bool = False
 ) -> tuple[Figure, list[Any]]:
-    """A figure with `rows` panels in a column, readable on a phone; `share`: a common x-axis."""
+    """A figure with panels, each with a faint grid behind its curves.
+
+    Args:
+        rows: number of rows of panels.
+        columns: number of columns; one is readable on a phone.
+        width: width of the figure, in inches.
+        height: height of a row, in inches.
+        share: whether the panels have a common x-axis.
+    """
     figure = Figure(figsize=(width, height * rows + 0.5), layout="constrained")
-    axes = list(figure.subplots(rows, 1, sharex=share, squeeze=False)[:, 0])
+    axes = list(figure.subplots(rows, columns, sharex=share, squeeze=False).flat)
     for ax in axes:
-        add_grid(ax)
+        ax.grid(alpha=0.25, linewidth=0.6)
+        ax.set_axisbelow(True)
     return figure, axes
-
-
-def add_grid(ax: Any) -> None:
-    """Draw a faint grid behind the curves."""
-    ax.grid(alpha=0.25, linewidth=0.6)
-    ax.set_axisbelow(True)
-
-
-def legend(ax: Any, columns: int = 1) -> None:
-    """Draw a legend without a frame."""
-    ax.legend(frameon=False, fontsize=8.5, ncols=columns)
 
 
 def legend_above(ax: Any, title: str, columns: int = 2, more: Iterable[Artist] = ()) -> None:
@@ -90,11 +86,11 @@ def set_log_decades(ax: Any) -> None:
     The lower limit ignores the few points where a curve dips below 1e-3 of its median.
     """
     curves = [np.asarray(line.get_ydata(), float) for line in ax.lines]
-    curves = [y[np.isfinite(y) & (y > 0)] for y in curves if np.any(np.isfinite(y) & (y > 0))]
+    curves = [y[(y > 0) & (y < np.inf)] for y in curves]
     ax.set_yscale("log")
-    if curves:
-        low = min(max(float(y.min()), 1e-3 * float(np.median(y))) for y in curves)
-        high = max(float(y.max()) for y in curves)
+    if curves := [y for y in curves if y.size]:
+        low = min(max(y.min(), 1e-3 * np.median(y)) for y in curves)
+        high = max(y.max() for y in curves)
         first, last = np.floor(np.log10(low / 2)), np.ceil(np.log10(high * 2))
         ax.set_ylim(10.0**first, 10.0**last)
 
@@ -125,13 +121,16 @@ def save(figure: Figure, path: str | Path, dark: bool = False) -> Path:
         raise InputError(f"`path` must end in .png, .svg or .pdf; got {str(path)!r}.")
     if not target.parent.is_dir():
         raise InputError(f"`path` must lie in a folder that exists; got {str(path)!r}.")
+    with _dark_colours(figure) if dark else contextlib.nullcontext():
+        return atomic_files.write(target, _render(figure, ending, dpi=160))
+
+
+def _render(figure: Figure, ending: str, **options: Any) -> bytes:
+    """The content of an image file."""
     out = io.BytesIO()
-    with (
-        matplotlib.rc_context({"svg.hashsalt": "heatnets"}),
-        _dark_colours(figure) if dark else contextlib.nullcontext(),
-    ):
-        figure.savefig(out, format=ending[1:], dpi=160, metadata=_UNDATED[ending])
-    return atomic_files.write(target, out.getvalue())
+    with matplotlib.rc_context({"svg.hashsalt": "heatnets"}):
+        figure.savefig(out, format=ending[1:], metadata=_UNDATED[ending], **options)
+    return out.getvalue()
 
 
 def svg(figure: Figure) -> str:
@@ -143,23 +142,14 @@ def svg(figure: Figure) -> str:
     Returns:
         The text of the <svg> element.
     """
-    out = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "heatnets"}):
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    text = out.getvalue()
+    text = _render(figure, ".svg", transparent=True).decode()
     text = text[text.index("<svg") :]
     # Matplotlib's black text and lines have a colour attribute, or none, which means black too.
     text = re.sub(r"#000000|#262626", "currentColor", text)
     return text.replace("<svg ", '<svg fill="currentColor" ', 1)
 
 
-# The colour properties of each kind of artist.
-_COLOUR_PROPERTIES: dict[type[Artist], tuple[str, ...]] = {
-    Text: ("color",),
-    Line2D: ("color", "markerfacecolor", "markeredgecolor"),
-    Patch: ("facecolor", "edgecolor"),
-    Collection: ("facecolor", "edgecolor"),
-}
+_COLOUR_PROPERTIES = ("color", "facecolor", "edgecolor", "markerfacecolor", "markeredgecolor")
 
 
 @contextlib.contextmanager
@@ -169,29 +159,28 @@ def _dark_colours(figure: Figure) -> Iterator[None]:
     All other colours are visible on both backgrounds.
     """
     figure.draw_without_rendering()  # creates the ticks
-    changed: list[tuple[Artist, str, Any]] = []
-    try:
-        for kind, names in _COLOUR_PROPERTIES.items():
-            for artist in figure.findobj(kind):
-                if isinstance(artist, Collection) and artist.get_array() is not None:
-                    continue
-                for name in names:
-                    old = getattr(artist, f"get_{name}")()
-                    new = _dark_colour(old)
-                    if new is not None:
-                        changed.append((artist, name, old))
-                        artist.set(**{name: new})
+    with contextlib.ExitStack() as restore:
+        for artist, name in itertools.product(figure.findobj(), _COLOUR_PROPERTIES):
+            if not hasattr(artist, f"get_{name}") or _has_colour_map(artist):
+                continue
+            old = getattr(artist, f"get_{name}")()
+            new = _dark_colour(old)
+            if new is not None:
+                restore.callback(artist.set, **{name: old})
+                artist.set(**{name: new})
         yield
-    finally:
-        for artist, name, old in reversed(changed):
-            artist.set(**{name: old})
+
+
+def _has_colour_map(artist: Artist) -> bool:
+    """Whether the colours of an artist show numbers."""
+    return isinstance(artist, Collection) and artist.get_array() is not None
 
 
 def _dark_colour(colour: Any) -> Any:
     """`_INK` for black and `_PAPER` for white, with the same opacity; None for other colours."""
     rgba = matplotlib.colors.to_rgba_array(colour)
     new = rgba.copy()
-    for old, other in (((0.0, 0.0, 0.0), _INK), ((1.0, 1.0, 1.0), _PAPER)):
+    for old, other in ((0.0, _INK), (1.0, _PAPER)):
         visible = np.all(rgba[:, :3] == old, axis=1) & (rgba[:, 3] > 0)
         new[visible, :3] = matplotlib.colors.to_rgb(other)
     if np.array_equal(new, rgba):

@@ -4,69 +4,70 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
+from dataclasses import is_dataclass
 from typing import Any
 
-from heatnets._core.container import words
+from heatnets._core.container import to_jsonable
 from heatnets._core.errors import InputError, check_choice
 from heatnets.pde.problem import Problem
-from heatnets.problems import (
-    constant_coefficients,
-    finance,
-    paper,
-    ridge_radial_modes,
-    semilinear,
-    variable_coefficients,
-)
+from heatnets.problems import constant_coefficients as constant
+from heatnets.problems import finance, paper, semilinear
+from heatnets.problems import ridge_radial_modes as heat
+from heatnets.problems import variable_coefficients as variable
+from heatnets.problems.shapes import Constructor
 
-PROBLEMS: dict[str, Callable[..., Problem]] = {
-    "forced-sine": paper.forced_sine,
-    "product-of-sines": paper.product_of_sines,
-    "oscillating": paper.oscillating,
-    "nonseparable": paper.nonseparable,
-    "radial-gaussian": ridge_radial_modes.radial_gaussian,
-    "ridge": ridge_radial_modes.ridge,
-    "smooth-basket": ridge_radial_modes.smooth_basket,
-    "neighbour-products": ridge_radial_modes.neighbour_products,
-    "quadratic-form": ridge_radial_modes.quadratic_form,
-    "sine-network": ridge_radial_modes.sine_network,
-    "product-of-cosines": ridge_radial_modes.product_of_cosines,
-    "polynomial": ridge_radial_modes.polynomial,
-    "constant": ridge_radial_modes.constant,
-    "kinked-ridge": ridge_radial_modes.kinked_ridge,
-    "moving-ridge": ridge_radial_modes.moving_ridge,
-    "forced-radial": ridge_radial_modes.forced_radial,
-    "forced-ridge": ridge_radial_modes.forced_ridge,
-    "forced-network": ridge_radial_modes.forced_network,
-    "anisotropic-gaussian": constant_coefficients.anisotropic_gaussian,
-    "anisotropic-ridge": constant_coefficients.anisotropic_ridge,
-    "anisotropic-waves": constant_coefficients.anisotropic_waves,
-    "ornstein-uhlenbeck": constant_coefficients.ornstein_uhlenbeck,
-    "hyperbolic": variable_coefficients.hyperbolic,
-    "hyperbolic-waves": variable_coefficients.hyperbolic_waves,
-    "rotating": variable_coefficients.rotating,
-    "seasonal": variable_coefficients.seasonal,
-    "porous": variable_coefficients.porous,
-    "allen-cahn": semilinear.allen_cahn,
-    "sine-gordon": semilinear.sine_gordon,
-    "rational": semilinear.rational,
-    "hamilton-jacobi": semilinear.hamilton_jacobi,
-    "reaction-diffusion": semilinear.reaction_diffusion,
-    "quadratic-gradient": semilinear.quadratic_gradient,
-    "burgers": semilinear.burgers,
-    "geometric-basket": finance.geometric_basket,
-    "arithmetic-basket": finance.arithmetic_basket,
-    "max-call": finance.max_call,
-    "barenblatt": finance.barenblatt,
-    "default-risk": finance.default_risk,
+KINDS: dict[str, dict[str, Constructor]] = {
+    "heat": {
+        "forced-sine": paper.forced_sine,
+        "product-of-sines": paper.product_of_sines,
+        "oscillating": paper.oscillating,
+        "nonseparable": paper.nonseparable,
+        "radial-gaussian": heat.radial_gaussian,
+        "ridge": heat.ridge,
+        "smooth-basket": heat.smooth_basket,
+        "neighbour-products": heat.neighbour_products,
+        "quadratic-form": heat.quadratic_form,
+        "sine-network": heat.sine_network,
+        "product-of-cosines": heat.product_of_cosines,
+        "polynomial": heat.polynomial,
+        "constant": heat.constant,
+        "kinked-ridge": heat.kinked_ridge,
+        "moving-ridge": heat.moving_ridge,
+        "forced-radial": heat.forced_radial,
+        "forced-ridge": heat.forced_ridge,
+        "forced-network": heat.forced_network,
+    },
+    "linear": {
+        "anisotropic-gaussian": constant.anisotropic_gaussian,
+        "anisotropic-ridge": constant.anisotropic_ridge,
+        "anisotropic-waves": constant.anisotropic_waves,
+        "ornstein-uhlenbeck": constant.ornstein_uhlenbeck,
+    },
+    "variable": {
+        "hyperbolic": variable.hyperbolic,
+        "hyperbolic-waves": variable.hyperbolic_waves,
+        "rotating": variable.rotating,
+        "seasonal": variable.seasonal,
+        "porous": variable.porous,
+    },
+    "semilinear": {
+        "allen-cahn": semilinear.allen_cahn,
+        "sine-gordon": semilinear.sine_gordon,
+        "rational": semilinear.rational,
+        "hamilton-jacobi": semilinear.hamilton_jacobi,
+        "reaction-diffusion": semilinear.reaction_diffusion,
+        "quadratic-gradient": semilinear.quadratic_gradient,
+        "burgers": semilinear.burgers,
+    },
+    "finance": {
+        "geometric-basket": finance.geometric_basket,
+        "arithmetic-basket": finance.arithmetic_basket,
+        "max-call": finance.max_call,
+        "barenblatt": finance.barenblatt,
+        "default-risk": finance.default_risk,
+    },
 }
-KINDS = {
-    "heat": (paper, ridge_radial_modes),
-    "linear": (constant_coefficients,),
-    "variable": (variable_coefficients,),
-    "semilinear": (semilinear,),
-    "finance": (finance,),
-}
+PROBLEMS = {name: construct for group in KINDS.values() for name, construct in group.items()}
 
 
 def names(kind: str | None = None) -> list[str]:
@@ -80,10 +81,7 @@ def names(kind: str | None = None) -> list[str]:
     Returns:
         The names, for example "oscillating".
     """
-    if kind is None:
-        return list(PROBLEMS)
-    modules = [module.__name__ for module in KINDS[check_choice("kind", kind, KINDS)]]
-    return [name for name, make in PROBLEMS.items() if make.__module__ in modules]
+    return list(PROBLEMS if kind is None else KINDS[check_choice("kind", kind, KINDS)])
 
 
 def parameters_of(name: str) -> list[str]:
@@ -95,25 +93,13 @@ def parameters_of(name: str) -> list[str]:
     Returns:
         The names of its parameters, for example "dim" and "horizon".
     """
-    if name not in PROBLEMS:
-        raise InputError(f"`name` must be one of {', '.join(map(repr, PROBLEMS))}; got {name!r}.")
-    return list(inspect.signature(PROBLEMS[name]).parameters)
+    return list(inspect.signature(PROBLEMS[check_choice("name", name, PROBLEMS)]).parameters)
 
 
 def words_of(name: str) -> str:
     """Describe a named problem in a line or two: its formula and exact solution."""
-    parameters_of(name)
-    return " ".join((inspect.getdoc(PROBLEMS[name]) or "").split("\n\n")[0].split())
-
-
-def _origin(name: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
-    """Name and parameters for result files; None if a parameter is not serialisable as JSON."""
-    origin = words({"named": name, "parameters": parameters})
-    try:
-        json.dumps(origin)
-    except TypeError:
-        return None
-    return origin
+    construct = PROBLEMS[check_choice("name", name, PROBLEMS)]
+    return " ".join((inspect.getdoc(construct) or "").split("\n\n")[0].split())
 
 
 def get(name: str, **parameters: Any) -> Problem:
@@ -136,4 +122,16 @@ def get(name: str, **parameters: Any) -> Problem:
             f"problem {name!r} takes the parameters {', '.join(known)}; got "
             f"{', '.join(map(repr, unknown))}."
         )
-    return PROBLEMS[name](**parameters).with_provenance(_origin(name, parameters))
+    return PROBLEMS[name](**parameters).with_provenance(_provenance(name, parameters))
+
+
+def _provenance(name: str, parameters: dict[str, Any]) -> dict[str, Any] | None:
+    """Name and parameters for result files; None if a parameter is not serialisable as JSON."""
+    if any(map(is_dataclass, parameters.values())):  # a region
+        return None
+    provenance = to_jsonable({"named": name, "parameters": parameters})
+    try:
+        json.dumps(provenance)
+    except TypeError:
+        return None
+    return provenance

@@ -5,21 +5,18 @@ All are terminal-value problems in calendar time: u(T, x) is the payoff.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.stats import norm
-from jaxtyping import Array, Float
 
 from heatnets.pde.problem import Problem
 from heatnets.pde.processes import GeometricBrownian
 from heatnets.pde.regions import Box, Point, Region
-from heatnets.problems.parameters import dimension, number
-
-Vector = Float[Array, " dim"]
-Scalar = Float[Array, ""]
+from heatnets.problems.shapes import Constructor, Scalar, Vector, dimension, number
 
 
 def market(dim: int) -> tuple[np.ndarray, np.ndarray]:
@@ -34,38 +31,14 @@ def market(dim: int) -> tuple[np.ndarray, np.ndarray]:
     return np.linspace(0.15, 0.35, dim), covariance / size / size[:, None]
 
 
-class GeometricPayoff(eqx.Module):
-    """max(geometric mean - strike, 0)."""
+class Call(eqx.Module):
+    """max(index(x) - strike, 0)."""
 
+    index: Callable[[Vector], Scalar] = eqx.field(static=True)
     strike: Any
 
     def __call__(self, x: Vector) -> Scalar:
-        return jnp.maximum(jnp.exp(jnp.mean(jnp.log(x))) - self.strike, 0.0)
-
-
-class ArithmeticPayoff(eqx.Module):
-    """max(mean - strike, 0)."""
-
-    strike: Any
-
-    def __call__(self, x: Vector) -> Scalar:
-        return jnp.maximum(jnp.mean(x) - self.strike, 0.0)
-
-
-class WorstPayoff(eqx.Module):
-    """The smallest price."""
-
-    def __call__(self, x: Vector) -> Scalar:
-        return jnp.min(x)
-
-
-class BestPayoff(eqx.Module):
-    """max(largest - strike, 0)."""
-
-    strike: Any
-
-    def __call__(self, x: Vector) -> Scalar:
-        return jnp.maximum(jnp.max(x) - self.strike, 0.0)
+        return jnp.maximum(self.index(x) - self.strike, 0.0)
 
 
 class GeometricPrice(eqx.Module):
@@ -77,6 +50,13 @@ class GeometricPrice(eqx.Module):
     variance: Any  # of the logarithm of the mean, per unit of time
     trend: Any  # drift of the logarithm of the mean, per unit of time
 
+    def __init__(self, dim: int, horizon: float, strike: np.ndarray, rate: float) -> None:
+        volatility, correlation = market(dim)
+        self.strike, self.rate = strike, np.asarray(float(rate))
+        self.horizon = number("horizon", horizon)
+        self.variance = volatility @ correlation @ volatility / dim**2
+        self.trend = np.asarray(rate - 0.5 * np.mean(volatility**2))
+
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         remaining = jnp.maximum(self.horizon - t, 1e-300)
         centre = jnp.mean(jnp.log(x)) + self.trend * remaining
@@ -85,6 +65,61 @@ class GeometricPrice(eqx.Module):
         forward = jnp.exp(centre + 0.5 * width**2)
         expected = forward * norm.cdf(z + width) - self.strike * norm.cdf(z)
         return jnp.exp(-self.rate * remaining) * expected
+
+
+def _call_on(
+    index: Callable[[Vector], Scalar],
+    default_dim: int,
+    text: str,
+    price: Callable[..., Any] = lambda *parameters: None,
+) -> Constructor:
+    """The constructor of a call on an index of the assets of the test market.
+
+    Args:
+        index: the index, a function of the assets' prices.
+        default_dim: the default dimension.
+        text: what the problem is.
+        price: (dim, horizon, strike, rate) -> the exact solution; default not known.
+    """
+
+    def construct(
+        dim: int = default_dim,
+        horizon: float = 1.0,
+        strike: float = 100.0,
+        rate: float = 0.03,
+        region: Region | None = None,
+    ) -> Problem:
+        volatility, correlation = market(dimension(dim))
+        call = Call(index, number("strike", strike))
+        return Problem(
+            dim,
+            horizon,
+            terminal=call,
+            process=GeometricBrownian(volatility, rate, correlation),
+            reaction=-rate,
+            region=Point(np.full(dim, 100.0)) if region is None else region,
+            exact=price(dim, horizon, call.strike, rate),
+        )
+
+    construct.__doc__ = text
+    return construct
+
+
+def _geometric_mean(x: Vector) -> Scalar:
+    return jnp.exp(jnp.mean(jnp.log(x)))
+
+
+geometric_basket = _call_on(
+    _geometric_mean,
+    50,
+    "A call on the geometric mean of correlated assets, in closed form; at the spot 100 unless a "
+    "region is given.",
+    GeometricPrice,
+)
+arithmetic_basket = _call_on(
+    jnp.mean, 50, "A call on the mean of correlated assets: no closed form."
+)
+max_call = _call_on(jnp.max, 10, "A call on the best of correlated assets: no closed form.")
 
 
 class SquaresPrice(eqx.Module):
@@ -98,74 +133,9 @@ class SquaresPrice(eqx.Module):
         return jnp.exp((self.rate + self.volatility**2) * (self.horizon - t)) * jnp.sum(x**2)
 
 
-class Squares(eqx.Module):
+def _squares(x: Vector) -> Scalar:
     """|x|²."""
-
-    def __call__(self, x: Vector) -> Scalar:
-        return jnp.sum(x**2)
-
-
-def _option_problem(
-    payoff: Any, dim: int, horizon: float, rate: float, region: Region | None, exact: Any = None
-) -> Problem:
-    """The price of a payoff in the test market; the default region is the spot price 100."""
-    volatility, correlation = market(dim)
-    return Problem(
-        dim=dim,
-        horizon=horizon,
-        terminal=payoff,
-        process=GeometricBrownian(volatility, rate, correlation),
-        reaction=-rate,
-        region=Point(np.full(dim, 100.0)) if region is None else region,
-        exact=exact,
-    )
-
-
-def geometric_basket(
-    dim: int = 50,
-    horizon: float = 1.0,
-    strike: float = 100.0,
-    rate: float = 0.03,
-    region: Region | None = None,
-) -> Problem:
-    """A call on the geometric mean of correlated assets, in closed form; at the spot 100 unless
-    a region is given."""
-    n = dimension(dim)
-    volatility, correlation = market(n)
-    variance = volatility @ correlation @ volatility / n**2
-    strike_array = number("strike", strike)
-    exact = GeometricPrice(
-        strike=strike_array,
-        rate=np.asarray(float(rate)),
-        horizon=number("horizon", horizon),
-        variance=variance,
-        trend=np.asarray(rate - 0.5 * np.mean(volatility**2)),
-    )
-    return _option_problem(GeometricPayoff(strike_array), n, horizon, rate, region, exact)
-
-
-def arithmetic_basket(
-    dim: int = 50,
-    horizon: float = 1.0,
-    strike: float = 100.0,
-    rate: float = 0.03,
-    region: Region | None = None,
-) -> Problem:
-    """A call on the mean of correlated assets: no closed form."""
-    payoff = ArithmeticPayoff(number("strike", strike))
-    return _option_problem(payoff, dimension(dim), horizon, rate, region)
-
-
-def max_call(
-    dim: int = 10,
-    horizon: float = 1.0,
-    strike: float = 100.0,
-    rate: float = 0.03,
-    region: Region | None = None,
-) -> Problem:
-    """A call on the best of correlated assets: no closed form."""
-    payoff = BestPayoff(number("strike", strike))
-    return _option_problem(payoff, dimension(dim), horizon, rate, region)
+    return jnp.sum(x**2)
 
 
 def barenblatt(
@@ -173,16 +143,13 @@ def barenblatt(
 ) -> Problem:
     """Black, Scholes and Barenblatt with the volatility at its upper end, where the payoff |x|²
     keeps it: linear, in closed form."""
-    n = dimension(dim)
     exact = SquaresPrice(
-        rate=np.asarray(float(rate)),
-        volatility=number("volatility", volatility),
-        horizon=number("horizon", horizon),
+        np.asarray(float(rate)), number("volatility", volatility), number("horizon", horizon)
     )
     return Problem(
-        dim=n,
-        horizon=horizon,
-        terminal=Squares(),
+        dim,
+        horizon,
+        terminal=_squares,
         process=GeometricBrownian(volatility, rate),
         reaction=-rate,
         region=Box(0.5, 1.5),
@@ -211,14 +178,11 @@ def default_risk(dim: int = 100, horizon: float = 1.0) -> Problem:
 
     The paper gives 57.300 for d = 100 and T = 1, by multilevel Picard.
     """
-    n = dimension(dim)
-    process = GeometricBrownian(0.2, 0.02)
-    source = DefaultRate(number("recovery", 2 / 3), number("rate", 0.02))
     return Problem(
-        dim=n,
-        horizon=horizon,
-        terminal=WorstPayoff(),
-        source=source,
-        process=process,
-        region=Point(np.full(n, 100.0)),
+        dim,
+        horizon,
+        terminal=jnp.min,
+        source=DefaultRate(np.asarray(2 / 3), np.asarray(0.02)),
+        process=GeometricBrownian(0.2, 0.02),
+        region=Point(np.full(dimension(dim), 100.0)),
     )

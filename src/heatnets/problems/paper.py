@@ -1,37 +1,27 @@
 """The paper's four test problems, with exact solutions.
 
-Functions are modules with array fields, so that a sweep over T, D or other parameters compiles once
-per dimension. `closed_form=True` uses Laplacians in closed form and faster sines;
-`closed_form=False` has no Laplacians, and sines from jax.numpy, as a user would write them.
+`closed_form=True` uses Laplacians in closed form and faster sines; `closed_form=False` has no
+Laplacians, and sines from jax.numpy, as a user would write them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
-from heatnets.pde.function import Function
 from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Box
 from heatnets.problems import elementary
-from heatnets.problems.parameters import dimension, number
+from heatnets.problems.shapes import Scalar, Vector, dimension, number, with_laplacian
 
 # Where the paper trains Examples 2 and 3 and the 1-D example; it tests on a box of half the width.
 TRAIN_REGION = Box(-np.pi, np.pi)
-
-Vector = Float[Array, " dim"]
-Scalar = Float[Array, ""]
-
-
-def _function(closed_form: bool, f: Callable[..., Any], laplacian: Callable[..., Any]) -> Function:
-    """f as a `Function`, with its Laplacian if `closed_form`."""
-    return Function(f, laplacian=laplacian if closed_form else None)
+_TEST_REGION = Box(-np.pi / 2, np.pi / 2)
 
 
 class SineSum(eqx.Module):
@@ -53,34 +43,24 @@ class SineSum(eqx.Module):
         return -(self.wavenumber**2) * self(x)
 
 
-def _growth(t: Scalar) -> Scalar:
-    """g(t) = t + e^{-t}."""
-    return t + jnp.exp(-t)
-
-
-class OscillatingSource(eqx.Module):
-    """F = (g'(t) + D k² g(t)) S_k(x)."""
+class Oscillating(eqx.Module):
+    """u = g(t) S_k(x), g = t + e^{-t}; if `forced`, its source (g'(t) + D k² g(t)) S_k(x)."""
 
     shape: SineSum
     diffusion: Any
+    forced: bool = eqx.field(static=True, default=False)
 
     def _factor(self, t: Scalar) -> Scalar:
-        return 1 - jnp.exp(-t) + self.diffusion * self.shape.wavenumber**2 * _growth(t)
+        if not self.forced:
+            return t + jnp.exp(-t)
+        rate = self.diffusion * self.shape.wavenumber**2
+        return 1 - jnp.exp(-t) + rate * (t + jnp.exp(-t))
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         return self._factor(t) * self.shape(x)
 
     def laplacian(self, t: Scalar, x: Vector) -> Scalar:
         return self._factor(t) * self.shape.laplacian(x)
-
-
-class OscillatingSolution(eqx.Module):
-    """u = g(t) S_k(x)."""
-
-    shape: SineSum
-
-    def __call__(self, t: Scalar, x: Vector) -> Scalar:
-        return _growth(t) * self.shape(x)
 
 
 def oscillating(
@@ -93,15 +73,15 @@ def oscillating(
     """Example 2: u = (t + e^{-t}) S_k(x), k = 2, wanted on [-π/2, π/2]^d. Additive, and u0 is an
     eigenfunction: easy."""
     shape = SineSum(dimension(dim), wavenumber, closed_form)
-    source = OscillatingSource(shape, number("diffusion", diffusion))
+    u = Oscillating(shape, number("diffusion", diffusion))
     return Problem(
-        dim=dim,
-        horizon=horizon,
+        dim,
+        horizon,
         diffusion=diffusion,
-        initial=_function(closed_form, shape, shape.laplacian),
-        source=_function(closed_form, source, source.laplacian),
-        region=Box(-np.pi / 2, np.pi / 2),
-        exact=OscillatingSolution(shape),
+        initial=with_laplacian(shape, closed_form),
+        source=with_laplacian(replace(u, forced=True), closed_form),
+        region=_TEST_REGION,
+        exact=u,
     )
 
 
@@ -113,7 +93,7 @@ def forced_sine(horizon: float = 1.0, closed_form: bool = True) -> Problem:
 class SineProduct(eqx.Module):
     """Π_i sin(π x_i)."""
 
-    maths: Any = eqx.field(static=True, default=jnp)
+    maths: Any = eqx.field(static=True)
 
     def __call__(self, x: Vector) -> Scalar:
         return jnp.prod(self.maths.sin(jnp.pi * x))
@@ -122,13 +102,13 @@ class SineProduct(eqx.Module):
         return -x.size * jnp.pi**2 * self(x)
 
 
-class SineProductSolution(eqx.Module):
+class DecayingProduct(eqx.Module):
     """e^{-d D π² t} Π_i sin(π x_i)."""
 
     diffusion: Any
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
-        return jnp.exp(-x.size * self.diffusion * jnp.pi**2 * t) * SineProduct()(x)
+        return jnp.exp(-x.size * self.diffusion * jnp.pi**2 * t) * SineProduct(jnp)(x)
 
 
 def product_of_sines(
@@ -137,20 +117,15 @@ def product_of_sines(
     """Example 1: u0 = Π sin(πx_i), no source, wanted on [-1, 1]^d (the paper does not name its
     region)."""
     shape = SineProduct(elementary if closed_form else jnp)
-    return Problem(
-        dim=dimension(dim),
-        horizon=horizon,
-        diffusion=diffusion,
-        initial=_function(closed_form, shape, shape.laplacian),
-        region=Box(-1.0, 1.0),
-        exact=SineProductSolution(number("diffusion", diffusion)),
-    )
+    exact = DecayingProduct(number("diffusion", diffusion))
+    initial = with_laplacian(shape, closed_form)
+    return Problem(dim, horizon, diffusion=diffusion, initial=initial, exact=exact)
 
 
-class NonseparableSolution(eqx.Module):
+class Nonseparable(eqx.Module):
     """u = g(t) S_k(x) + q(t) E(t, x) S_m(x), q = α t² e^{-t/3}, E = exp(-β t |x|²/d)."""
 
-    slow: SineSum
+    slow: Oscillating
     fast: SineSum
     alpha: Any
     beta: Any
@@ -160,57 +135,48 @@ class NonseparableSolution(eqx.Module):
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         envelope = jnp.exp(-self.beta * t * jnp.sum(x**2) / x.size)
-        return _growth(t) * self.slow(x) + self.q(t) * envelope * self.fast(x)
+        return self.slow(t, x) + self.q(t) * envelope * self.fast(x)
 
 
 class NonseparableSource(eqx.Module):
-    """F of Example 3 as F = a(t) S_k + E H, H = (p0 + p1 |x|²) S + p2 W.
+    """F of Example 3: that of g S_k, and E H, H = (p0 + p1 |x|²) S + p2 W.
 
     Here S = S_m, W = x·∇S, b = βt/d. Collecting the paper's terms:
     p0 = q' + D q m² + 2 D q b d, p1 = -β q/d - 4 D q b², p2 = 4 D q b.
     """
 
-    solution: NonseparableSolution
-    diffusion: Any
+    solution: Nonseparable
+    slow: Oscillating
 
-    def _coefficients(self, t: Scalar, dim: int) -> tuple[Scalar, ...]:
-        """a, b, p0, p1, p2 at time t."""
-        u, D = self.solution, self.diffusion
+    def _terms(self, t: Scalar, x: Vector) -> tuple[Scalar, ...]:
+        """b, p0, p1, p2; |x|², S, W, and V = Σ c_i x_i² sin(m x_i)."""
+        u, D, d = self.solution, self.slow.diffusion, x.size
+        c, m, maths = u.fast.amplitudes, u.fast.wavenumber, u.fast.maths
         q, dq = jax.jvp(u.q, (t,), (jnp.ones_like(t),))
-        m2, b = u.fast.wavenumber**2, u.beta * t / dim
-        a = 1 - jnp.exp(-t) + D * u.slow.wavenumber**2 * _growth(t)
-        p0 = dq + D * q * m2 + 2 * D * q * b * dim
-        p1 = -u.beta * q / dim - 4 * D * q * b**2
-        p2 = 4 * D * q * b
-        return a, b, p0, p1, p2
-
-    def _sums(self, x: Vector) -> tuple[Scalar, Scalar, Scalar, Scalar]:
-        """|x|², S, W = x·∇S, and V = Σ c_i x_i² sin(m x_i)."""
-        fast = self.solution.fast
-        c, m, maths = fast.amplitudes, fast.wavenumber, fast.maths
+        b = u.beta * t / d
+        p0 = dq + D * q * m**2 + 2 * D * q * b * d
+        p1 = -u.beta * q / d - 4 * D * q * b**2
         sine, cosine = maths.sin(m * x), maths.cos(m * x)
         square, S = jnp.sum(x**2), jnp.sum(c * sine)
         W, V = m * jnp.sum(c * x * cosine), jnp.sum(c * x**2 * sine)
-        return square, S, W, V
+        return b, p0, p1, 4 * D * q * b, square, S, W, V
 
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
-        a, b, p0, p1, p2 = self._coefficients(t, x.size)
-        s, S, W, _ = self._sums(x)
-        return a * self.solution.slow(x) + jnp.exp(-b * s) * ((p0 + p1 * s) * S + p2 * W)
+        b, p0, p1, p2, s, S, W, _ = self._terms(t, x)
+        return self.slow(t, x) + jnp.exp(-b * s) * ((p0 + p1 * s) * S + p2 * W)
 
     def laplacian(self, t: Scalar, x: Vector) -> Scalar:
         """ΔF, by Δ(E H) = E [(4b²|x|² - 2bd) H - 4b x·∇H + ΔH].
 
-        Here x·∇W = W - m² V, V = Σ c_i x_i² sin(m x_i), ΔW = -m²(2S + W).
+        Here x·∇W = W - m² V and ΔW = -m²(2S + W).
         """
-        a, b, p0, p1, p2 = self._coefficients(t, x.size)
-        s, S, W, V = self._sums(x)
+        b, p0, p1, p2, s, S, W, V = self._terms(t, x)
         d, m2 = x.size, self.solution.fast.wavenumber**2
         H = (p0 + p1 * s) * S + p2 * W
         radial = 2 * p1 * s * S + (p0 + p1 * s) * W + p2 * (W - m2 * V)
         curved = 2 * d * p1 * S + 4 * p1 * W - m2 * (p0 + p1 * s) * S - p2 * m2 * (2 * S + W)
-        slow = a * self.solution.slow.laplacian(x)
-        return slow + jnp.exp(-b * s) * ((4 * b**2 * s - 2 * b * d) * H - 4 * b * radial + curved)
+        fast = jnp.exp(-b * s) * ((4 * b**2 * s - 2 * b * d) * H - 4 * b * radial + curved)
+        return self.slow.laplacian(t, x) + fast
 
 
 def nonseparable(
@@ -223,18 +189,16 @@ def nonseparable(
 ) -> Problem:
     """Example 3: u = g S_2 + α t² e^{-t/3} exp(-βt|x|²/d) S_3, wanted on [-π/2, π/2]^d. The paper
     gives no α and β; 1 here."""
-    n = dimension(dim)
-    slow = SineSum(n, 2.0, closed_form)
-    solution = NonseparableSolution(
-        slow, SineSum(n, 3.0, closed_form), number("alpha", alpha), number("beta", beta)
-    )
-    source = NonseparableSource(solution, number("diffusion", diffusion))
+    slow, fast = (SineSum(dimension(dim), k, closed_form) for k in (2.0, 3.0))
+    first = Oscillating(slow, number("diffusion", diffusion))
+    u = Nonseparable(first, fast, number("alpha", alpha), number("beta", beta))
+    source = NonseparableSource(u, replace(first, forced=True))
     return Problem(
-        dim=n,
-        horizon=horizon,
+        dim,
+        horizon,
         diffusion=diffusion,
-        initial=_function(closed_form, slow, slow.laplacian),
-        source=_function(closed_form, source, source.laplacian),
-        region=Box(-np.pi / 2, np.pi / 2),
-        exact=solution,
+        initial=with_laplacian(slow, closed_form),
+        source=with_laplacian(source, closed_form),
+        region=_TEST_REGION,
+        exact=u,
     )

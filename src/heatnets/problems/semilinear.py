@@ -9,89 +9,75 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from heatnets.pde.function import Function
 from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Point
-from heatnets.problems.parameters import dimension, number
-
-Vector = Float[Array, " dim"]
-Scalar = Float[Array, ""]
+from heatnets.problems.shapes import Constructor, Scalar, Vector, dimension, number
 
 # Nodes log λ for ∫ e^{-λ} ... dλ: the trapezoidal rule is exact to rounding for such integrands.
 _LOGARITHMS = np.linspace(-60.0, 6.0, 600)
 
 
-class Bell(eqx.Module):
+def _bell(x: Vector) -> Scalar:
     """1 / (2 + 0.4 |x|²)."""
-
-    def __call__(self, x: Vector) -> Scalar:
-        return 1 / (2 + 0.4 * (x @ x))
-
-    def laplacian(self, x: Vector) -> Scalar:
-        square, v = x @ x, 1 / (2 + 0.4 * (x @ x))
-        return -0.8 * x.size * v**2 + 1.28 * square * v**3
+    return 1 / (2 + 0.4 * (x @ x))
 
 
-def _bell(source: Callable[..., Any], dim: Any, horizon: float, diffusion: float) -> Problem:
-    """u_t = D Δu + f(u), u0 = `Bell`; the region is the origin, as in the literature."""
-    n, bell = dimension(dim), Bell()
-    return Problem(
-        dim=n,
-        horizon=horizon,
-        initial=Function(bell, bell.laplacian),
-        source=source,
-        diffusion=number("diffusion", diffusion),
-        region=Point(np.zeros(n)),
-    )
+def _bell_laplacian(x: Vector) -> Scalar:
+    square, v = x @ x, _bell(x)
+    return -0.8 * x.size * v**2 + 1.28 * square * v**3
 
 
-def _cubic(t: Scalar, x: Vector, u: Scalar) -> Scalar:
+def _from_bell(source: Callable[..., Scalar]) -> Constructor:
+    """Decorator: f of u_t = D Δu + f(u) with u0 = `_bell`, at the origin, becomes a constructor."""
+
+    def construct(dim: int = 100, horizon: float = 0.3, diffusion: float = 1.0) -> Problem:
+        return Problem(
+            dim,
+            horizon,
+            initial=Function(_bell, _bell_laplacian),
+            source=source,
+            diffusion=number("diffusion", diffusion),
+            region=Point(np.zeros(dimension(dim))),
+        )
+
+    construct.__doc__ = source.__doc__
+    return construct
+
+
+@_from_bell
+def allen_cahn(t: Scalar, x: Vector, u: Scalar) -> Scalar:
+    """u_t = D Δu + u - u³, u0 = 1/(2 + 0.4|x|²), at the origin."""
     return u - u**3
 
 
-def _sine(t: Scalar, x: Vector, u: Scalar) -> Scalar:
+@_from_bell
+def sine_gordon(t: Scalar, x: Vector, u: Scalar) -> Scalar:
+    """u_t = D Δu + sin u, the same start."""
     return jnp.sin(u)
 
 
-def _fraction(t: Scalar, x: Vector, u: Scalar) -> Scalar:
+@_from_bell
+def rational(t: Scalar, x: Vector, u: Scalar) -> Scalar:
+    """u_t = D Δu + (1 - u²)/(1 + u²), the same start."""
     return (1 - u**2) / (1 + u**2)
 
 
-def allen_cahn(dim: int = 100, horizon: float = 0.3, diffusion: float = 1.0) -> Problem:
-    """u_t = D Δu + u - u³, u0 = 1/(2 + 0.4|x|²), at the origin."""
-    return _bell(_cubic, dim, horizon, diffusion)
-
-
-def sine_gordon(dim: int = 100, horizon: float = 0.3, diffusion: float = 1.0) -> Problem:
-    """u_t = D Δu + sin u, the same start."""
-    return _bell(_sine, dim, horizon, diffusion)
-
-
-def rational(dim: int = 100, horizon: float = 0.3, diffusion: float = 1.0) -> Problem:
-    """u_t = D Δu + (1 - u²)/(1 + u²), the same start."""
-    return _bell(_fraction, dim, horizon, diffusion)
-
-
-class Cost(eqx.Module):
+def _initial_cost(x: Vector) -> Scalar:
     """log((1 + |x|²)/2)."""
-
-    def __call__(self, x: Vector) -> Scalar:
-        return jnp.log(0.5 * (1 + x @ x))
+    return jnp.log(0.5 * (1 + x @ x))
 
 
-class Control(eqx.Module):
+def _optimal_cost(t: Scalar, x: Vector) -> Scalar:
     """The solution -log E 2/(1 + |x + √(2t) ξ|²), ξ standard normal, by the Cole-Hopf transform.
 
     It is evaluated as -log 2∫ e^{-λ} (1 + 4λt)^{-d/2} exp(-λ|x|²/(1 + 4λt)) dλ.
     """
-
-    def __call__(self, t: Scalar, x: Vector) -> Scalar:
-        λ = jnp.exp(_LOGARITHMS)
-        wide = 1 + 4 * λ * t
-        logs = _LOGARITHMS - λ - 0.5 * x.size * jnp.log(wide) - λ * (x @ x) / wide
-        return -jax.scipy.special.logsumexp(logs) - np.log(2 * (_LOGARITHMS[1] - _LOGARITHMS[0]))
+    λ = jnp.exp(_LOGARITHMS)
+    wide = 1 + 4 * λ * t
+    logs = _LOGARITHMS - λ - 0.5 * x.size * jnp.log(wide) - λ * (x @ x) / wide
+    return -jax.scipy.special.logsumexp(logs) - np.log(2 * (_LOGARITHMS[1] - _LOGARITHMS[0]))
 
 
 def _control(t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
@@ -100,14 +86,9 @@ def _control(t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
 
 def hamilton_jacobi(dim: int = 100, horizon: float = 1.0) -> Problem:
     """u_t = Δu - |∇u|², u0 = log((1 + |x|²)/2): linear-quadratic control, at the origin."""
-    n = dimension(dim)
+    origin = Point(np.zeros(dimension(dim)))
     return Problem(
-        dim=n,
-        horizon=horizon,
-        initial=Cost(),
-        source=_control,
-        exact=Control(),
-        region=Point(np.zeros(n)),
+        dim, horizon, initial=_initial_cost, source=_control, exact=_optimal_cost, region=origin
     )
 
 
@@ -121,27 +102,18 @@ class Wave(eqx.Module):
         mean = self.kappa + 1
         return mean + jnp.sin(jnp.sum(x) / np.sqrt(x.size)) * jnp.exp(0.5 * (t - self.horizon))
 
-
-class WaveSource(eqx.Module):
-    """min(1, (u - v)²), v the solution."""
-
-    solution: Wave
-
-    def __call__(self, t: Scalar, x: Vector, u: Scalar) -> Scalar:
-        return jnp.minimum(1.0, (u - self.solution(t, x)) ** 2)
+    def source(self, t: Scalar, x: Vector, u: Scalar) -> Scalar:
+        """min(1, (u - v)²), v the solution."""
+        return jnp.minimum(1.0, (u - self(t, x)) ** 2)
 
 
 def reaction_diffusion(dim: int = 100, horizon: float = 1.0, kappa: float = 0.6) -> Problem:
     """v_t + ½Δv + min(1, (v - solution)²) = 0, v(T) = κ + 1 + sin(Σ x_i/√d): oscillating, of the
     deep-BSDE paper."""
-    v = Wave(number("kappa", kappa), np.asarray(float(horizon)))
+    T: Any = np.asarray(float(horizon))
+    v = Wave(number("kappa", kappa), T)
     return Problem(
-        dim=dimension(dim),
-        horizon=horizon,
-        terminal=lambda x: v(v.horizon, x),
-        source=WaveSource(v),
-        exact=v,
-        diffusion=0.5,
+        dim, horizon, terminal=lambda x: v(T, x), source=v.source, exact=v, diffusion=0.5
     )
 
 
@@ -153,15 +125,10 @@ class Power(eqx.Module):
     def __call__(self, t: Scalar, x: Vector) -> Scalar:
         return jnp.sin((self.horizon - t + x @ x / x.size) ** 0.4)
 
-
-class PowerSource(eqx.Module):
-    """|∇v|² - |∇ψ|² - ψ_t - ½Δψ, ψ the solution, written as a function of r = T - t + |x|²/d."""
-
-    solution: Power
-
-    def __call__(self, t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
+    def source(self, t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
+        """|∇v|² - |∇ψ|² - ψ_t - ½Δψ, ψ the solution, a function of r = T - t + |x|²/d."""
         d = x.size
-        r = self.solution.horizon - t + x @ x / d
+        r = self.horizon - t + x @ x / d
         p, p1, p2 = r**0.4, 0.4 * r**-0.6, -0.24 * r**-1.6
         first = jnp.cos(p) * p1  # ∂ψ/∂r
         second = -jnp.sin(p) * p1**2 + jnp.cos(p) * p2  # ∂²ψ/∂r²
@@ -172,25 +139,19 @@ class PowerSource(eqx.Module):
 def quadratic_gradient(dim: int = 100, horizon: float = 1.0) -> Problem:
     """v_t + ½Δv + |∇v|² = what makes sin((T - t + |x|²/d)^0.4) a solution: of the deep-BSDE
     paper."""
-    v = Power(np.asarray(float(horizon)))
+    T: Any = np.asarray(float(horizon))
+    v = Power(T)
     return Problem(
-        dim=dimension(dim),
-        horizon=horizon,
-        terminal=lambda x: v(v.horizon, x),
-        source=PowerSource(v),
-        exact=v,
-        diffusion=0.5,
+        dim, horizon, terminal=lambda x: v(T, x), source=v.source, exact=v, diffusion=0.5
     )
 
 
-class Front(eqx.Module):
+def _front(t: Scalar, x: Vector) -> Scalar:
     """1/(1 + exp(-t - Σ x_i/d))."""
-
-    def __call__(self, t: Any, x: Vector) -> Scalar:
-        return jax.nn.sigmoid(t + jnp.mean(x))
+    return jax.nn.sigmoid(t + jnp.mean(x))
 
 
-def _front(t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
+def _front_source(t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
     d = x.size
     return (u - (2 + d) / (2 * d)) * d * jnp.sum(du)
 
@@ -198,13 +159,13 @@ def _front(t: Scalar, x: Vector, u: Scalar, du: Vector) -> Scalar:
 def burgers(dim: int = 20, horizon: float = 0.5) -> Problem:
     """v_t + d²/2 Δv + d (v - (2 + d)/(2d)) Σ ∂_i v = 0, a travelling front: Burgers type, of the
     deep-BSDE paper."""
-    v, n = Front(), dimension(dim)
-    end = np.asarray(float(horizon))
+    T: Any = np.asarray(float(horizon))
+    D = 0.5 * dimension(dim) ** 2
     return Problem(
-        dim=n,
-        horizon=horizon,
-        terminal=lambda x: v(end, x),
-        source=_front,
-        exact=v,
-        diffusion=0.5 * n**2,
+        dim,
+        horizon,
+        terminal=lambda x: _front(T, x),
+        source=_front_source,
+        exact=_front,
+        diffusion=D,
     )

@@ -1,58 +1,48 @@
 """Reproduction of the paper's results and of semilinear benchmarks: `heatnets reproduce NAME`.
 
-A result is a module with a `TITLE`, a function `plan` (its cells at a scale) and a function
-`section` (tables and figures from finished cells). To add one, write such a module and list it in
-`RESULTS`.
+A result is a subclass of `Result`: its text, its sizes at each scale, its cells, tables and figure.
+To add one, write such a class and list it in `RESULTS`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 from heatnets._core.atomic_files import Ledger, ledger, read_json, write
 from heatnets._core.errors import HeatnetsError, InputError, check_choice
 from heatnets.plotting import figures, html
-from heatnets.reproduce import (
-    claims,
-    convergence,
-    horizons,
-    nonseparable,
-    one_dim,
-    semilinear,
-    table_1,
-    table_2,
-    underdetermined,
-)
-from heatnets.reproduce.cells import Cell, compute
-from heatnets.reproduce.compare import CellResults
+from heatnets.reproduce.cells import KINDS, Cell, Outcome, Progress, compute
+from heatnets.reproduce.engine import SCALES, Result
+from heatnets.reproduce.paper_figures import Convergence, OneDim
+from heatnets.reproduce.paper_tables import QuotedTimes, Table1, Table2
+from heatnets.reproduce.semilinear import Semilinear
 
-RESULTS: dict[str, ModuleType] = {
-    "one-dim": one_dim,
-    "table-1": table_1,
-    "horizons": horizons,
-    "table-2": table_2,
-    "underdetermined": underdetermined,
-    "nonseparable": nonseparable,
-    "convergence": convergence,
-    "claims": claims,
-    "semilinear": semilinear,
+RESULTS: dict[str, Result] = {
+    name: kind(name)
+    for name, kind in {
+        "one-dim": OneDim,
+        "table-1": Table1,
+        "horizons": Result,
+        "table-2": Table2,
+        "underdetermined": Result,
+        "nonseparable": Result,
+        "convergence": Convergence,
+        "claims": QuotedTimes,
+        "semilinear": Semilinear,
+    }.items()
 }
-SCALES = ("quick", "paper")
 
 
 class Watcher:
     """Observer of the progress of `run`; this base class does nothing."""
 
     def begin(self, name: str, cells: list[Cell], kept: int) -> None: ...
-    def cell(self, cell: Cell, outcome: dict[str, Any], seconds: float) -> None: ...
+    def cell(self, cell: Cell, outcome: Outcome, seconds: float) -> None: ...
     def failed(self, cell: Cell, error: Exception) -> None: ...
     def end(self, section: html.Section) -> None: ...
 
-    progress: Callable[[str, int, int], None] | None = None
+    progress: Progress = None
 
 
 def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None) -> list[str]:
@@ -78,8 +68,9 @@ def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None)
     for name in names:
         cells = RESULTS[name].plan(scale)
         with ledger(out / f"{name}.json", {"result": name, "scale": scale}) as done:
-            missing = [cell for cell in cells if done.find(cell.key, cell.settings) is None]
-            watcher.begin(name, missing, len(cells) - len(missing))
+            kept = _finished(cells, done)
+            missing = [cell for cell in cells if cell.key not in kept and cell.kind in KINDS]
+            watcher.begin(name, missing, len(kept))
             for cell in missing:
                 start = time.perf_counter()
                 try:
@@ -91,23 +82,21 @@ def run(names: list[str], scale: str, out: Path, watcher: Watcher | None = None)
                 done.add(cell.key, cell.settings, outcome)
                 watcher.cell(cell, outcome, time.perf_counter() - start)
             done.reorder([cell.key for cell in cells])
-            section = _section(name, scale, done)
-        for picture in section.pictures[:1]:
-            for ending in ("png", "svg"):
-                figures.save(picture.figure, out / f"{name}.{ending}")
+            section = RESULTS[name].section(_finished(cells, done), scale)
+        for ending in ("png", "svg"):
+            figures.save(section.pictures[0].figure, out / f"{name}.{ending}")
         watcher.end(section)
         write(out / "report.html", report_page(out))
     return failures
 
 
-def _section(name: str, scale: str, finished: Ledger) -> html.Section:
-    """The section of a result, from finished cells whose settings agree with the current plan."""
-    plan = RESULTS[name].plan(scale)
-    outcomes = {cell.key: finished.find(cell.key, cell.settings) for cell in plan}
-    results = CellResults(
-        {key: outcome for key, outcome in outcomes.items() if outcome is not None}
-    )
-    return RESULTS[name].section(results, scale)
+def _finished(cells: list[Cell], done: Ledger) -> dict[str, Outcome]:
+    """The outcomes of finished cells whose settings are those of the plan."""
+    return {
+        cell.key: outcome
+        for cell in cells
+        if (outcome := done.find(cell.key, cell.settings)) is not None
+    }
 
 
 def sections(out: Path) -> list[html.Section]:
@@ -118,7 +107,8 @@ def sections(out: Path) -> list[html.Section]:
         if path.exists():
             scale = check_choice("scale", read_json(path).get("scale"), SCALES)
             finished = Ledger(path, {"result": name, "scale": scale})
-            result.append(_section(name, scale, finished))
+            outcomes = _finished(RESULTS[name].plan(scale), finished)
+            result.append(RESULTS[name].section(outcomes, scale))
     return result
 
 

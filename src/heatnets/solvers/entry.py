@@ -5,25 +5,26 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-from heatnets._core import streams
 from heatnets._core.errors import InputError, WarningLog, check_int, short_repr
-from heatnets._core.execution import ExecutionContext, Progress, make_context
+from heatnets._core.execution import Progress, make_context
 from heatnets._core.precision import with_x64
-from heatnets.certify import sampling_checks
-from heatnets.certify.sampling_checks import Doubt
+from heatnets.certify import data_checks
+from heatnets.certify.data_checks import Doubt
 from heatnets.features.designs import Design
 from heatnets.features.families import Family
 from heatnets.pde import smoothness
-from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Region
 from heatnets.solution import Solution
-from heatnets.solvers import adaptive, adaptive_mild
+from heatnets.solvers.adaptive import EquationGrowth
+from heatnets.solvers.adaptive_mild import MildGrowth
 from heatnets.solvers.fixed_size import solve_fixed_size
-from heatnets.solvers.options import AdaptiveOptions, FixedSizeOptions, make_options
+from heatnets.solvers.options import OPTIONS, make_options
+from heatnets.solvers.run import Run
+
+_DECLINED_SECONDS = 0.1  # time budget for a problem whose result is declined anyway
 
 
 @with_x64
@@ -132,123 +133,95 @@ def solve(
     >>> bool(hn.measure(u).l2 < 1e-12 and u.stats["estimated_error"] < 1e-12)
     True
     """
+    keywords = {name: value for name, value in locals().items() if name in OPTIONS}
     if not isinstance(problem, Problem):
         raise InputError(f"`problem` must be a hn.Problem; got {short_repr(problem)}.")
-    options = make_options(
-        problem,
-        seed=seed,
-        tol=tol,
-        seconds=seconds,
-        max_rounds=max_rounds,
-        family=family,
-        features=features,
-        directions=directions,
-        antithetic=antithetic,
-        time_degree=time_degree,
-        rows=rows,
-        collocation=collocation,
-        train_region=train_region,
-        enforce=enforce,
-        mild_samples=mild_samples,
-        solver=solver,
-        rcond=rcond,
-        ridge=ridge,
-        initial_rows=initial_rows,
-        initial_weight=initial_weight,
-        iteration=iteration,
-        checkpoint=checkpoint,
-    )
+    options = make_options(problem, **keywords)
     ctx = make_context(device, memory, progress)
     with ctx.active():
-        return _solve(problem.canonical, options, ctx, WarningLog()).with_problem(problem)
+        return _solve(Run(problem.canonical, options, ctx)).with_problem(problem)
 
 
-def _solve(
-    problem: CanonicalProblem,
-    options: FixedSizeOptions | AdaptiveOptions,
-    ctx: ExecutionContext,
-    log: WarningLog,
-) -> Solution:
+def _solve(run: Run) -> Solution:
     """Check the data for kinks and rare values, then run the fixed-size or the adaptive solver."""
-    kinks = {} if options.enforce == "mild" else smoothness.kinks(problem, options.seed, ctx)
-    if problem.nonlinear is not None and set(kinks) == {"source"}:
+    options, seed = run.options, run.options.seed
+    kinks = {}
+    if options.enforce != "mild":
+        kinks = smoothness.find_kinks(run.problem, seed, run.ctx)
+    if run.problem.source.uses_u and set(kinks) == {"source"}:
         # A source with kinks in u only has a smooth solution, but the first guess of the source
         # F(t, x, guess) has kinks. Use a smoothed guess if that removes all of them.
-        smoothed = problem.with_smoothed_guess()
-        if not smoothness.kinks(smoothed, options.seed, ctx) and (
-            smoothed.source is not None or not problem.zero_initial
+        smoothed = run.problem.with_smoothed_guess()
+        if not smoothness.find_kinks(smoothed, seed, run.ctx) and (
+            smoothed.feature_source is not None or not smoothed.zero_initial
         ):
-            problem, kinks = smoothed, {}
-    description = smoothness.describe(kinks)
-    if isinstance(options, FixedSizeOptions):
-        if kinks:
-            log.warn(
-                f"{description}. Equation rows cannot see them, and the answer can be wrong by "
-                "tens of per cent with a tiny residual. "
-                'Use enforce="mild", smooth the data, or leave `features` out: the default takes '
-                "care of it."
-            )
-        doubt = _find_doubt(problem, options.seed, options.enforce == "mild", ctx)
-        return _judged(solve_fixed_size(problem, options, ctx, log), doubt, False, log)
-    if kinks and options.enforce == "equation":
-        log.warn(
+            run.problem, kinks = smoothed, {}
+    description = smoothness.format_kinks(kinks)
+    is_adaptive, is_mild = options.features is None, options.enforce == "mild"
+    if kinks and not is_adaptive:
+        run.log.warn(
+            f"{description}. Equation rows cannot see them, and the answer can be wrong by "
+            "tens of per cent with a tiny residual. "
+            'Use enforce="mild", smooth the data, or leave `features` out: the default takes '
+            "care of it."
+        )
+    elif kinks and options.enforce == "equation":
+        run.log.warn(
             f"{description}, which equation rows cannot see: the estimated error means nothing, "
             "and `tol` cannot be judged. Leave `enforce` out."
         )
         options = replace(options, tol=None)
     elif kinks:
-        log.warn(
+        is_mild = True
+        run.log.warn(
             f"{description}: trained on mild rows (Monte Carlo samples of the solution) instead "
             "of the equation."
         )
+    # Do the data on random paths from the region determine u?
+    rng = run.rng("encounters")
+    doubt = data_checks.doubt(run.problem, is_mild, rng, run.ctx)
     has_tol = options.tol is not None
-    by_samples = options.enforce == "mild" or bool(kinks and options.enforce is None)
-    doubt = _find_doubt(problem, options.seed, by_samples, ctx)
+    if not is_adaptive:
+        return _decline_if_doubtful(solve_fixed_size(run), doubt, has_tol, run.log)
     if doubt is not None and not doubt.curable:  # more rounds would gain nothing
-        log.warn(_decline_message(doubt))
+        run.log.warn(_decline_message(doubt))
         options = replace(options, seconds=min(options.seconds, _DECLINED_SECONDS), tol=None)
-    solver = adaptive_mild if by_samples else adaptive
-    return _judged(solver.grow(problem, options, ctx, log), doubt, has_tol, log)
-
-
-_DECLINED_SECONDS = 0.1  # time budget for a problem whose result is declined anyway
-
-
-def _find_doubt(
-    problem: CanonicalProblem, seed: int, by_samples: bool, ctx: ExecutionContext
-) -> Doubt | None:
-    """Check the data on random paths from the region: a `Doubt` if they do not determine u."""
-    rng = streams.generator(seed, "encounters")
-    data_on_paths = sampling_checks.over_region(problem, rng, ctx)
-    return sampling_checks.doubt(problem, data_on_paths, by_samples, rng, ctx)
+    if is_mild:
+        run.options = replace(options, enforce="mild", collocation="uniform")
+        solution = MildGrowth(run).grow()
+    else:
+        run.options = replace(options, enforce="equation")
+        solution = EquationGrowth(run).grow()
+    return _decline_if_doubtful(solution, doubt, has_tol, run.log)
 
 
 def _decline_message(doubt: Doubt) -> str:
     return f"not solved: {doubt.words}. {doubt.advice}"
 
 
-def _judged(solution: Solution, doubt: Doubt | None, has_tol: bool, log: WarningLog) -> Solution:
+def _decline_if_doubtful(
+    solution: Solution, doubt: Doubt | None, has_tol: bool, log: WarningLog
+) -> Solution:
     """Set the estimated error to infinity if there is a doubt that the solution does not remove.
 
     `has_tol`: the user gave a tolerance. It is then reported as not met.
     """
-    stats = dict(solution.stats)
-    error = (
-        stats["residual_held_out"] if stats["estimated_error"] is None else stats["estimated_error"]
-    )
+    stats = solution.stats
+    estimate = stats["estimated_error"]
+    error = stats["residual_held_out"] if estimate is None else estimate
     # The final check uses many more Monte Carlo samples than the check that raised the doubt.
-    checked = stats["estimated_error"] is not None and stats["check"].get("monte_carlo") is not None
-    if doubt is None or (doubt.curable and (checked or error <= sampling_checks.EXACT)):
+    checked = estimate is not None and stats["check"].get("monte_carlo") is not None
+    if doubt is None or (doubt.curable and (checked or error <= data_checks.EXACT)):
         return solution
     log.warn(_decline_message(doubt))
-    messages = dict.fromkeys((*stats["warnings"], *log.messages))
+    changes: dict[str, Any] = {
+        "estimated_error": math.inf,
+        "tolerance_met": False if has_tol else None,
+        "warnings": tuple(dict.fromkeys((*stats["warnings"], *log.messages))),
+    }
     if stats["stopped"] is not None and not doubt.curable:
-        stats["stopped"] = "the data were declined: one round was made"
-    met = False if has_tol else None
-    solution.stats = MappingProxyType(
-        {**stats, "estimated_error": math.inf, "tolerance_met": met, "warnings": tuple(messages)}
-    )
-    return solution
+        changes["stopped"] = "the data were declined: one round was made"
+    return solution.with_stats(changes)
 
 
 def paper(M0: int, M1: int, N: int, N_ic: int) -> dict[str, Any]:

@@ -51,131 +51,110 @@ _TAME = "Shorten the horizon, scatter less, or bound the data."
 _UNKNOWN = "not known to be constant, and what paths do not meet is unknown"
 
 
-class PathSamples(NamedTuple):
-    """Samples of the data on n paths, one from each point (t, x)."""
+class _DataSamples(NamedTuple):
+    """Samples of u0 or F at the ends of n paths, one from each of n points."""
 
-    initial: np.ndarray  # u0 at the ends of the paths, (n,)
-    initial_weight: Any  # weights of the paths there, (n,) or 1
-    source: np.ndarray | None  # F at a random time of each path, (n,); None without a source
-    source_weight: Any  # weights of the paths there, (n,) or 1
-    points: tuple[np.ndarray, np.ndarray]  # t (n,), x (n, dim)
+    name: str  # of the argument that the user gave
+    function: Function  # of x, or of t and x if `timed`
+    timed: bool
+    values: np.ndarray  # (n,)
+    weight: Any  # of the paths, (n,) or 1
 
 
-def sample_data(
+def doubt(
+    problem: CanonicalProblem,
+    by_samples: bool,
+    rng: np.random.Generator,
+    ctx: ExecutionContext,
+    start: tuple[float, np.ndarray] | None = None,
+) -> Doubt | None:
+    """Why samples of the data on paths do not determine the answer; None where they do.
+
+    Args:
+        problem: the canonical problem.
+        by_samples: whether the answer itself is made of samples of the data.
+        rng: generator of the random numbers.
+        ctx: where to run.
+        start: the point (t, x) where the paths start; by default random points of the region, and
+            data that few paths meet are then doubtful, too.
+    """
+    n = int(np.clip(_COORDINATES // problem.dim, 512, PATHS))
+    if start is None:
+        points = sample_points(problem, n, rng)
+    else:
+        points = np.full(n, start[0]), np.broadcast_to(start[1], (n, problem.dim))
+    samples = _sample_data(problem, *points, rng, ctx)
+    rare = _RARE if start is None else 0.0
+    reason = _check_constant_samples(problem, samples, rare)
+    return reason or _check_tails(problem, samples, points, by_samples, rng, ctx)
+
+
+def _sample_data(
     problem: CanonicalProblem,
     t: np.ndarray,
     x: np.ndarray,
     rng: np.random.Generator,
     ctx: ExecutionContext,
-) -> PathSamples:
-    """Sample the data on one path from each point t (n,), x (n, dim)."""
-    simulator, n, dim, f = problem.paths, len(t), problem.dim, problem.source
-    ends = simulator.simulate(t, x, t, simulator.draw(rng, (n,), dim))
-    initial = map_points(_initial, problem.initial, (ends.position,), 4 * dim, ctx)
-    if f is None:
-        return PathSamples(initial, ends.weight, None, 1.0, (t, x))
-    lag = t * rng.random(n)
-    inside = simulator.simulate(t, x, lag, simulator.draw(rng, (n,), dim))
-    source = map_points(_source, f, (t - lag, inside.position), 4 * dim, ctx)
-    return PathSamples(initial, ends.weight, source, inside.weight, (t, x))
+) -> list[_DataSamples]:
+    """Sample u0 and F on one path from each point t (n,), x (n, dim)."""
+    simulator, dim = problem.paths, problem.dim
+
+    def sample(name: str, function: Function, timed: bool, lag: np.ndarray) -> _DataSamples:
+        ends = simulator.simulate(t, x, lag, simulator.sample_noise(rng, t.shape, dim))
+        points = (t - lag, ends.position) if timed else (ends.position,)
+        values = map_points(_apply, function, points, 4 * dim, ctx)
+        return _DataSamples(name, function, timed, values, ends.weight)
+
+    samples = [sample(problem.data_name, problem.initial, False, t)]
+    if problem.feature_source is not None:
+        samples.append(sample("source", problem.feature_source, True, t * rng.random(len(t))))
+    return samples
 
 
-def over_region(
-    problem: CanonicalProblem, rng: np.random.Generator, ctx: ExecutionContext
-) -> PathSamples:
-    """Sample the data on paths from random points of the region."""
-    n = _path_count(problem.dim)
-    t, x = sample_points(problem.region, problem.horizon, n, problem.dim, rng)
-    return sample_data(problem, t, x, rng, ctx)
+def _apply(function: Function, *point: Array) -> Array:
+    return function(*point)
 
 
-def from_point(
-    problem: CanonicalProblem,
-    t: float,
-    x: np.ndarray,
-    rng: np.random.Generator,
-    ctx: ExecutionContext,
-) -> PathSamples:
-    """Sample the data on paths from one point x (dim,)."""
-    n = _path_count(problem.dim)
-    return sample_data(problem, np.full(n, t), np.broadcast_to(x, (n, problem.dim)), rng, ctx)
-
-
-def _path_count(dim: int) -> int:
-    """How many paths to simulate in this dimension."""
-    return int(np.clip(_COORDINATES // dim, 512, PATHS))
-
-
-def _initial(f: Function, x: Array) -> Array:
-    return f(x)
-
-
-def _source(f: Function, t: Array, x: Array) -> Array:
-    return f(t, x)
-
-
-def check_constant_samples(
-    problem: CanonicalProblem, samples: PathSamples, rare: float = _RARE
+def _check_constant_samples(
+    problem: CanonicalProblem, samples: list[_DataSamples], rare: float
 ) -> Doubt | None:
     """A doubt where the data are equal on all paths, but cannot be shown to be constant.
 
-    The same where they are equal on all but a share of the paths, below `rare`.
+    The same where they are equal on all but a share of the paths, below `rare`. If only one of u0
+    and F varies, it would hide that the other does not: then each is checked.
     """
-    parts = [samples.initial, *([] if samples.source is None else [samples.source])]
-    modes = [_most_common(values) for values in parts]
-    differs = np.any([values != mode for values, mode in zip(parts, modes, strict=True)], axis=0)
-    share = float(np.mean(differs))
+    modes = [_most_common(values) for *_, values, _ in samples]
+    equal = [part.values == mode for part, mode in zip(samples, modes, strict=True)]
+    n, share = len(equal[0]), float(np.mean(~np.all(equal, axis=0)))
     if share > 0 and share >= rare:
-        return _check_each_function(problem, parts, modes)
+        shapes = _argument_shapes(problem)
+        for part, mode, same in zip(samples, modes, equal, strict=True):
+            args = shapes if part.timed else shapes[1:]
+            separate = len(samples) == 2 and not problem.source.uses_u
+            if separate and np.all(same) and constant(part.function, *args) is None:
+                words = (
+                    f"every sample of `{part.name}` is the same ({mode + 0.0:.6g}) on {n} paths: "
+                    f"it is {_UNKNOWN}"
+                )
+                return Doubt(words, _SEE)
+        return None
     if shown_constant(problem):
         return None
-    names = f"`{problem.data_name}`"
-    if samples.source is not None:
-        names += " and `source`"
+    names = " and ".join(f"`{part.name}`" for part in samples)
+    are = "are" if len(samples) == 2 else "is"
     value = " and ".join(dict.fromkeys(f"{v + 0.0:.6g}" for v in modes))  # no negative zeros
     if share == 0:
-        words = (
-            f"every sample is the same ({value}) on {len(differs)} paths: "
-            f"{names} {_are(names)} {_UNKNOWN}"
-        )
+        words = f"every sample is the same ({value}) on {n} paths: {names} {are} {_UNKNOWN}"
         return Doubt(words, _SEE)
-    where = f"at all but {100 * share:.2g} % of {len(differs)} places that paths lead to"
-    words = f"{names} {_are(names)} the same ({value}) {where}: what is so rare is not resolved"
+    where = f"at all but {100 * share:.2g} % of {n} places that paths lead to"
+    words = f"{names} {are} the same ({value}) {where}: what is so rare is not resolved"
     return Doubt(words, _SEE)
 
 
-def _check_each_function(
-    problem: CanonicalProblem, parts: list[np.ndarray], modes: list[float]
-) -> Doubt | None:
-    """The same check of u0 and F one by one: if one varies, it would hide that the other does not.
-
-    `parts` are the samples of u0 and of F, (n,) each, `modes` their most common values.
-    """
-    if problem.nonlinear is not None or problem.source is None:
-        return None
-    number, point = _argument_shapes(problem)
-    functions = (
-        (problem.data_name, problem.initial, (point,)),
-        ("source", problem.source, (number, point)),
-    )
-    for (name, function, shapes), values, mode in zip(functions, parts, modes, strict=True):
-        if np.all(values == mode) and constant(function, *shapes) is None:
-            words = (
-                f"every sample of `{name}` is the same ({mode + 0.0:.6g}) on {len(values)} paths: "
-                f"it is {_UNKNOWN}"
-            )
-            return Doubt(words, _SEE)
-    return None
-
-
 def _argument_shapes(problem: CanonicalProblem) -> tuple[Any, Any]:
-    """The shapes of a time, (), and of a place, (dim,), for abstract evaluation."""
+    """The shapes of a time, (), and of a point, (dim,), for abstract evaluation."""
     number = jax.ShapeDtypeStruct((), jnp.float64)
     return number, jax.ShapeDtypeStruct((problem.dim,), jnp.float64)
-
-
-def _are(names: str) -> str:
-    return "are" if " and " in names else "is"
 
 
 def _most_common(values: np.ndarray) -> float:
@@ -190,31 +169,25 @@ def shown_constant(problem: CanonicalProblem) -> bool:
     start = constant(problem.initial, point)
     if start is None:
         return False
-    if problem.nonlinear is not None:
-        return constant(problem.nonlinear, number, point, start, np.zeros(problem.dim)) is not None
-    return problem.source is None or constant(problem.source, number, point) is not None
+    return constant(problem.source, number, point, start, np.zeros(problem.dim)) is not None
 
 
-def check_tails(
+def _check_tails(
     problem: CanonicalProblem,
-    samples: PathSamples,
+    samples: list[_DataSamples],
+    points: tuple[np.ndarray, np.ndarray],
     by_samples: bool,
     rng: np.random.Generator,
     ctx: ExecutionContext,
 ) -> Doubt | None:
-    """A doubt where the data grow so fast along paths that a few samples carry their mean.
-
-    `by_samples` is True where the answer itself is made of samples of the data.
-    """
-    sizes = {problem.data_name: np.abs(samples.initial_weight * samples.initial)}
-    if samples.source is not None and problem.nonlinear is None:
-        sizes["source"] = np.abs(samples.source_weight * samples.source)
-    for name, size in sizes.items():
+    """A doubt where the data grow so fast along paths that a few samples carry their mean."""
+    for part in samples[:1] if problem.source.uses_u else samples:
+        size = np.abs(part.weight * part.values)
         (carried, count), (index, noise) = _largest_share(size), tail(size)
         if carried < 0.1 * _CARRIED and index > 2:
             continue
-        fast = f"`{name}` grows too fast along paths"
-        if _mean_is_infinite(problem, name, samples, rng, ctx):
+        fast = f"`{part.name}` grows too fast along paths"
+        if _mean_is_infinite(problem, part, points, rng, ctx):
             words = (
                 f"{fast}: faster than the Gaussian density of their ends falls, "
                 "so that its mean is not finite"
@@ -222,7 +195,7 @@ def check_tails(
             return Doubt(words, _TAME)
         if carried > _CARRIED:
             words = (
-                f"a few paths carry the mean of `{name}`: "
+                f"a few paths carry the mean of `{part.name}`: "
                 f"one of {count} samples alone carries {100 * carried:.0f} % of it"
             )
             return Doubt(words, _TAME, not by_samples)
@@ -264,8 +237,8 @@ def tail(size: np.ndarray) -> tuple[float, float]:
 
 def _mean_is_infinite(
     problem: CanonicalProblem,
-    name: str,
-    samples: PathSamples,
+    samples: _DataSamples,
+    points: tuple[np.ndarray, np.ndarray],
     rng: np.random.Generator,
     ctx: ExecutionContext,
 ) -> bool:
@@ -274,14 +247,13 @@ def _mean_is_infinite(
     Then |f| times the Gaussian density does not decrease. The directions are turned towards those
     in which f grows most.
     """
-    f = problem.source if name == "source" else problem.initial
-    t, x = samples.points
+    t, x = points
     latest = np.flatnonzero(t >= 0.99 * np.max(t))  # the longest paths go furthest
     chosen = rng.choice(latest, _DIRECTIONS)
     shape = problem.paths.noise_shape(problem.dim)
     noise = rng.standard_normal((_DIRECTIONS, *shape))
-    context, points = (problem.paths, f, name == "source"), (t[chosen], x[chosen], noise)
-    by_radius = map_points(_log_along_ray, context, points, 64 * int(np.prod(shape)), ctx)
+    context, rays = (problem.paths, samples.function, samples.timed), (t[chosen], x[chosen], noise)
+    by_radius = map_points(_log_along_ray, context, rays, 64 * int(np.prod(shape)), ctx)
     for row in np.stack(by_radius, axis=1):
         finite = [triple for triple in _TRIPLES if np.all(row[list(triple)] < np.inf)]
         first, second, third = finite[0] if finite else _TRIPLES[-1]
@@ -318,25 +290,3 @@ def _log_along_ray(
         size = jnp.linalg.norm(slope)
         unit = jnp.where(jnp.isfinite(size) & (size > 0), slope / size, unit)
     return tuple(logarithm(r * unit) for r in _RADII)
-
-
-def doubt(
-    problem: CanonicalProblem,
-    samples: PathSamples,
-    by_samples: bool,
-    rng: np.random.Generator,
-    ctx: ExecutionContext,
-    rare: float = _RARE,
-) -> Doubt | None:
-    """Why the samples of the data do not determine the answer; None where they do.
-
-    Args:
-        problem: the canonical problem.
-        samples: of its data, from `over_region` or `from_point`.
-        by_samples: whether the answer itself is made of samples of the data.
-        rng: generator of further random numbers.
-        ctx: where to run.
-        rare: a share of paths below which data are not resolved.
-    """
-    reason = check_constant_samples(problem, samples, rare)
-    return reason or check_tails(problem, samples, by_samples, rng, ctx)

@@ -1,6 +1,7 @@
-"""Semilinear sources f(t, x, u) or f(t, x, u, ∇u) in canonical coordinates, and approximations.
+"""Sources F(s, y, v, ∇v) of the canonical problem, with linearizations, and approximations.
 
-SemilinearSource  f with its linearization (derivatives in u and ∇u)
+LinearSource      F(s, y), also F = 0
+SemilinearSource  F that depends on v or ∇v
 ReactionFlow      Ψ_s(v0(y)): solution of the ODE dv/ds = f(s, y, v) from v0(y), for f without ∇u
 FrozenSource      f along the reaction flow, or at v0: the source for a first guess
 ChebyshevSource   interpolant of f in u: a smooth f for the guess, if f has kinks in u
@@ -8,6 +9,8 @@ ChebyshevSource   interpolant of f in u: a smooth f for the guess, if f has kink
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from heatnets._core.errors import InputError
-from heatnets.pde.function import Function, evaluate_at, jumps, probe
+from heatnets.pde.function import Arrays, Function, evaluate_at, has_jump, probe_finite
 from heatnets.pde.transforms import TransformChain
 
 # Runge-Kutta steps of a reaction flow in a feature: if f does not depend on x, and if it does (then
@@ -36,22 +39,48 @@ class SourceLinearization(NamedTuple):
     d_grad: Any  # ∂f/∂(∇v), (dim,)
 
 
-class SemilinearSource(eqx.Module):
-    """The source of the canonical problem: (s, y, v, ∇v) ↦ f(t, x, u, ∇u) / (a |ds/dt|)."""
+class Source(eqx.Module):
+    """A source (s, y, v, ∇v) ↦ F of the canonical problem."""
 
-    function: Function
+    uses_u: eqx.AbstractVar[bool]  # whether F depends on v or ∇v
+    uses_gradient: eqx.AbstractVar[bool]  # whether F depends on ∇v
+
+    @abstractmethod
+    def __call__(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> Scalar:
+        """F at one point, ()."""
+
+    @abstractmethod
+    def linearize(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> SourceLinearization:
+        """F and its derivatives in v and ∇v at one point."""
+
+
+class LinearSource(Source):
+    """A source F(s, y) that does not depend on the solution, or F = 0."""
+
+    function: Function | None = None  # None for F = 0
+    uses_u: bool = eqx.field(static=True, default=False, init=False)
+    uses_gradient: bool = eqx.field(static=True, default=False, init=False)
+
+    def __call__(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> Scalar:
+        return jnp.zeros(()) if self.function is None else self.function(s, y)
+
+    def linearize(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> SourceLinearization:
+        return SourceLinearization(self(s, y, v, dv), jnp.zeros_like(v), jnp.zeros_like(y))
+
+
+class SemilinearSource(Source):
+    """A source that depends on the solution: (s, y, v, ∇v) ↦ f(t, x, u, ∇u) / (a |ds/dt|)."""
+
+    function: Function  # the user's f(t, x, u) or f(t, x, u, ∇u)
     transform: TransformChain
-    uses_gradient: bool = eqx.field(static=True)  # whether f depends on ∇u
+    uses_gradient: bool = eqx.field(static=True)
+    uses_u: bool = eqx.field(static=True, default=True, init=False)
 
     def __call__(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> Scalar:
         t, x = self.transform.from_canonical(jnp.asarray(s), y)
         a = self.transform.value_scale(t)
-        args = (
-            (t, x, a * v, a * self.transform.slope(t, x) * dv)
-            if self.uses_gradient
-            else (t, x, a * v)
-        )
-        return self.function(*args) / (a * self.transform.rate(t))
+        du = (a * self.transform.jacobian_diag(t, x) * dv,) if self.uses_gradient else ()
+        return self.function(t, x, a * v, *du) / (a * self.transform.time_derivative(t))
 
     def is_x_independent(self, dim: int) -> bool:
         """Whether f depends on t and u only: x does not occur in its jaxpr."""
@@ -68,12 +97,11 @@ class SemilinearSource(eqx.Module):
         return _FLOW_STEPS[0 if self.is_x_independent(dim) else 1]
 
     def linearize(self, s: Scalar, y: Vector, v: Scalar, dv: Vector) -> SourceLinearization:
-        """The linearization at (s, y, v, dv)."""
-        if not self.uses_gradient:
-            force, d_u = jax.jvp(lambda v: self(s, y, v, dv), (v,), (jnp.ones_like(v),))
-            return SourceLinearization(force, d_u, jnp.zeros_like(y))
-        force, (d_u, d_grad) = jax.value_and_grad(lambda v, dv: self(s, y, v, dv), (0, 1))(v, dv)
-        return SourceLinearization(force, d_u, d_grad)
+        if self.uses_gradient:
+            value, slopes = jax.value_and_grad(partial(self, s, y), (0, 1))(v, dv)
+            return SourceLinearization(value, *slopes)
+        value, d_u = jax.jvp(lambda v: self(s, y, v, dv), (v,), (jnp.ones_like(v),))
+        return SourceLinearization(value, d_u, jnp.zeros_like(y))
 
 
 _NODES = 9  # Chebyshev nodes of an interpolant
@@ -104,19 +132,19 @@ class ChebyshevSource(eqx.Module):
 class ReactionFlow(eqx.Module):
     """(s, y) ↦ Ψ_s(v0(y)), by `steps` classical Runge-Kutta steps."""
 
-    nonlinear: SemilinearSource
+    source: SemilinearSource
     initial: Function
     steps: int = eqx.field(static=True)
 
     def __call__(self, s: Scalar, y: Vector) -> Scalar:
-        return self.through(s, y, self.initial(y))
+        return self.apply(s, y, self.initial(y))
 
-    def through(self, s: Scalar, y: Vector, v: Scalar) -> Scalar:
+    def apply(self, s: Scalar, y: Vector, v: Scalar) -> Scalar:
         """Ψ_s(v): solution at the time s of dv/ds = f(s, y, v) from the value v at s = 0."""
         h = s / self.steps
 
         def f(k: float, v: Scalar) -> Scalar:
-            return self.nonlinear(k * h, y, v, jnp.zeros_like(y))
+            return self.source(k * h, y, v, jnp.zeros_like(y))
 
         for k in range(self.steps):
             k1 = f(k, v)
@@ -129,76 +157,60 @@ class ReactionFlow(eqx.Module):
 class FrozenSource(eqx.Module):
     """(s, y) ↦ f(s, y, Ψ_s(v0(y))); without a flow f(s, y, v0(y), ∇v0(y))."""
 
-    nonlinear: SemilinearSource
+    source: SemilinearSource
     initial: Function
     flow: ReactionFlow | None
 
     def __call__(self, s: Scalar, y: Vector) -> Scalar:
-        slope = jax.grad(self.initial)(y) if self.nonlinear.uses_gradient else jnp.zeros_like(y)
-        return self.through(s, y, self.initial(y), slope)
+        slope = jax.grad(self.initial)(y) if self.source.uses_gradient else jnp.zeros_like(y)
+        return self.apply(s, y, self.initial(y), slope)
 
-    def through(self, s: Scalar, y: Vector, v: Scalar, slope: Vector | None = None) -> Scalar:
+    def apply(self, s: Scalar, y: Vector, v: Scalar, slope: Vector | None = None) -> Scalar:
         """The source at (s, y), for v0(y) = v and ∇v0(y) = slope (None for zero)."""
-        value = v if self.flow is None else self.flow.through(s, y, v)
-        return self.nonlinear(s, y, value, jnp.zeros_like(y) if slope is None else slope)
+        value = v if self.flow is None else self.flow.apply(s, y, v)
+        return self.source(s, y, value, jnp.zeros_like(y) if slope is None else slope)
 
 
 _RESOLVED = 1e-2  # largest relative change of a reaction flow with twice as many steps
 
 
-class SourceInfo(NamedTuple):
-    """Properties of a semilinear source, from samples."""
-
-    u_range: tuple[float, float]  # values of u between which it was evaluated
-    source_has_kinks: bool  # as a function of u
-    flow_resolved: bool  # the reaction flow is finite, and its steps converge
-
-
-def examine(
-    nonlinear: SemilinearSource,
+def inspect_source(
+    source: SemilinearSource,
     initial: Function,
-    u0: Function,
     horizon: float,
     points: tuple[np.ndarray, np.ndarray],
-    paths: tuple[np.ndarray, np.ndarray, np.ndarray],
     values: np.ndarray,
     rng: np.random.Generator,
-) -> SourceInfo:
+) -> tuple[tuple[float, float], bool]:
     """Sample a source near u0, and look for kinks and for jumps in u.
 
     Raises `InputError` if the source is not finite near u0, or jumps as u changes.
 
     Args:
-        nonlinear: the source.
+        source: the source.
         initial: the user's initial or terminal condition.
-        u0: the initial condition in canonical coordinates.
         horizon: the final time of the user.
         points: the user's t (n,) and x (n, dim).
-        paths: canonical times (m,), and points (m, dim) where paths begin and where they end.
         values: `initial` at x, (n,).
         rng: random numbers.
+
+    Returns:
+        The range of u in which the source was evaluated, and whether it has kinks in u there.
     """
-    f, (t, x) = nonlinear.function, points
-    at_initial = Function(_AtInitial(f, initial, nonlinear.uses_gradient))
+    f, (t, x) = source.function, points
+    at_initial = Function(_AtInitial(f, initial, source.uses_gradient))
     domain = "at u = u0, in the region and along the paths that leave it"
-    force = probe("source", at_initial, (t, x), domain)
+    force = probe_finite("source", at_initial, points, domain)
     margin = np.ptp(values) + np.max(np.abs(values)) + horizon * np.max(np.abs(force))
     u_range = float(np.min(values) - margin), float(np.max(values) + margin)
-    # The two ends of each segment in u, or in (u, ∇u).
-    u_ends = [rng.uniform(*u_range, len(t)) for _ in range(2)]
-    ends: list[tuple[np.ndarray, ...]] = [(u,) for u in u_ends]
-    if nonlinear.uses_gradient:
-        du = evaluate_at(Function(jax.grad(initial)), x)
-        ends = [
-            (u, 2 * factor * rng.permutation(du))
-            for u, factor in zip(u_ends, (1.0, -1.0), strict=True)
-        ]
+    # The two ends of each segment in u, or in (u, ∇u), at the same (t, x).
+    ends: list[Arrays] = [(t, x, rng.uniform(*u_range, len(t))) for _ in range(2)]
+    if source.uses_gradient:
+        du = evaluate_at(Function(eqx.filter_grad(initial)), x)
+        ends = [(*ends[k], 2 * (-1.0) ** k * rng.permutation(du)) for k in (0, 1)]
 
     def jumps_in_u(function: Function) -> bool:
-        def value(*u: np.ndarray) -> np.ndarray:
-            return np.nan_to_num(evaluate_at(function, t, x, *u))[:, None]
-
-        return jumps(value, *ends)
+        return has_jump(lambda *args: np.nan_to_num(evaluate_at(function, *args)), *ends)
 
     if jumps_in_u(f):
         raise InputError(
@@ -206,15 +218,11 @@ def examine(
             "tangent, and nothing could be said of an answer. Smooth it over a width that you "
             "choose, for example 0.5 * (1 + jnp.tanh((u - level) / width)) in place of a step."
         )
-    return SourceInfo(
-        u_range,
-        jumps_in_u(Function(_DerivativeInU(f))),
-        nonlinear.uses_gradient or _is_flow_resolved(nonlinear, u0, *paths, rng),
-    )
+    return u_range, jumps_in_u(Function(_DerivativeInU(f)))
 
 
-def _is_flow_resolved(
-    nonlinear: SemilinearSource,
+def is_flow_resolved(
+    source: SemilinearSource,
     u0: Function,
     s: np.ndarray,
     starts: np.ndarray,
@@ -223,16 +231,17 @@ def _is_flow_resolved(
 ) -> bool:
     """Whether the reaction flow is finite, and changes little with twice as many steps.
 
-    It is evaluated at the times s (n,), where paths start and end (n, dim), and between the starts
-    and their centre.
+    It is evaluated at the canonical times s (n,), where paths start and end (n, dim), and between
+    the starts and their centre. True if the source depends on ∇u: it has no flow.
     """
+    if source.uses_gradient:
+        return True
     centre = np.mean(starts, axis=0)
     inner = centre + rng.random((len(starts), 1)) * (starts - centre)  # as collocation points are
-    places = np.concatenate([ends, starts, inner])
-    steps = nonlinear.flow_steps(starts.shape[1])
+    points = np.tile(s, 3), np.concatenate([ends, starts, inner])
+    steps = source.flow_steps(starts.shape[1])
     coarse, fine = (
-        evaluate_at(Function(ReactionFlow(nonlinear, u0, k * steps)), np.tile(s, 3), places)
-        for k in (1, 2)
+        evaluate_at(Function(ReactionFlow(source, u0, k * steps)), *points) for k in (1, 2)
     )
     size = np.max(np.abs(fine))
     return bool(np.isfinite(size) and np.max(np.abs(coarse - fine)) <= _RESOLVED * size)
@@ -255,7 +264,5 @@ class _AtInitial(eqx.Module):
     uses_gradient: bool = eqx.field(static=True)
 
     def __call__(self, t: Any, x: Any) -> Any:
-        u = self.initial(x)
-        if not self.uses_gradient:
-            return self.function(t, x, u)
-        return self.function(t, x, u, jax.grad(self.initial)(x))
+        du = (jax.grad(self.initial)(x),) if self.uses_gradient else ()
+        return self.function(t, x, self.initial(x), *du)

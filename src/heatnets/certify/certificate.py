@@ -1,0 +1,256 @@
+"""Results and options of certificates: intervals for values and derivatives, error over the region.
+
+Each result carries the reasons why it cannot be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from heatnets._core import streams
+
+SCALED = ("value", "error", "halfwidth")  # fields in units of u, or of its slopes
+_ARRAYS = (*SCALED, "certified", "samples")  # fields that are arrays over the points
+
+Reasons = list[tuple[str, ...]]  # messages for each point; none where it is certified
+
+
+def rounded(value: float, half: float) -> str:
+    """A value with the digits that are certain by its half-width, and one more."""
+    if not (np.isfinite(value) and np.isfinite(half) and value and half):
+        return f"{value:.10g}"
+    digits = int(np.floor(np.log10(abs(value)))) - int(np.floor(np.log10(half))) + 2
+    return f"{value:.{min(max(digits, 1), 16)}g}"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Confidence intervals for the true solution at one point or at n points.
+
+    Arrays have the shape () for one point and (n,) for n points. For a gradient the arrays `value`,
+    `error`, `low`, `high` and `halfwidth` have the shape (dim,) or (n, dim).
+
+    Attributes:
+        value: the network's value plus its estimated error; the centre of the interval.
+        error: the estimated error of the network, u - ũ.
+        halfwidth: half of the width of the interval.
+        certified: whether the interval holds the true value with the given confidence.
+        reasons: why a point is not certified, or why a requested half-width was not reached: a
+            tuple of messages for one point, a tuple of such tuples for n points.
+        method: the form of the error equation that was sampled.
+        samples: the number of samples taken at each point.
+        confidence: the confidence level of each interval.
+    """
+
+    value: np.ndarray
+    error: np.ndarray
+    halfwidth: np.ndarray
+    certified: np.ndarray
+    reasons: tuple[Any, ...]
+    method: str
+    samples: np.ndarray
+    confidence: float
+
+    @property
+    def low(self) -> np.ndarray:
+        """Lower end of the interval."""
+        return self.value - self.halfwidth
+
+    @property
+    def high(self) -> np.ndarray:
+        """Upper end of the interval."""
+        return self.value + self.halfwidth
+
+    @property
+    def network(self) -> np.ndarray:
+        """The value of the network itself, of the shape of `value`."""
+        return self.value - self.error
+
+    @property
+    def outside(self) -> np.ndarray:
+        """Whether the value of the network lies outside the interval, of the shape of `value`."""
+        return np.asarray(np.abs(self.error) > self.halfwidth)
+
+    def says_outside(self, i: int | None = None) -> str:
+        """A message where the network lies outside a certified interval, else an empty string.
+
+        Args:
+            i: the index of the point; None for a certificate of one point.
+        """
+        index: Any = ... if i is None else i
+        apart = self.outside[index]
+        if not (self.certified[index] and np.any(apart)):
+            return ""
+        if apart.ndim:
+            components = f"{int(np.sum(apart))} of {apart.size} components"
+            return f"the network's gradient lies outside in {components}"
+        value = rounded(float(self.network[index]), float(self.halfwidth[index]))
+        return f"the network's value {value} lies outside"
+
+    def rescale(self, unit: np.ndarray | float) -> Certificate:
+        """The certificate in other units: `unit` times values, errors and half-widths."""
+        return self.map(lambda a: unit * a, SCALED)
+
+    def map(self, f: Callable[[Any], Any], names: tuple[str, ...], **more: Any) -> Certificate:
+        """The certificate with a function applied to some of its arrays, and with other fields."""
+        return replace(self, **{name: f(getattr(self, name)) for name in names}, **more)
+
+    def widen(self, more: np.ndarray) -> Certificate:
+        """The certificate with larger half-widths."""
+        return replace(self, halfwidth=self.halfwidth + more)
+
+    def add_reasons(self, reasons: Reasons, first: bool = False) -> Certificate:
+        """The certificate of n points, not certified at points with reasons against it.
+
+        The reasons come before those that it has, if `first`, else after them.
+        """
+        pairs = zip(*((reasons, self.reasons) if first else (self.reasons, reasons)), strict=True)
+        return replace(
+            self,
+            certified=self.certified & np.array([not why for why in reasons]),
+            reasons=tuple((*a, *b) for a, b in pairs),
+        )
+
+    def add_linearization_error(
+        self, bound: np.ndarray, reasons: Reasons, target: float | None = None
+    ) -> Certificate:
+        """The certificate of n points with a bound of the linearization error in its half-widths.
+
+        Args:
+            bound: added to the half-widths, (n,).
+            reasons: why a point is not certified, for each point.
+            target: the requested half-width; a message is added where only `bound` exceeds it.
+        """
+        cert = self.add_reasons(reasons).widen(bound)
+        if target is None:
+            return cert
+        text = f"the half-width {target:.2g} was not reached: the error's square alone may be "
+        missed = (cert.halfwidth > target) & (self.halfwidth <= target)
+        messages = [(f"{text}{b:.2g}",) if m else () for b, m in zip(bound, missed, strict=True)]
+        return replace(
+            cert, reasons=tuple((*a, *b) for a, b in zip(cert.reasons, messages, strict=True))
+        )
+
+    def first_point(self) -> Certificate:
+        """The certificate of the first of n points, with arrays of shape ()."""
+        return self.map(lambda a: a[0], _ARRAYS, reasons=self.reasons[0])
+
+    def __str__(self) -> str:
+        return self.words()
+
+    def words(self, solved: bool = True) -> str:
+        """A line of text for each point.
+
+        Args:
+            solved: whether the network solves its problem. If not, the network's value is not
+                shown, nor a value that is not certified.
+        """
+        cert = self
+        if np.ndim(self.certified) == 0:
+            cert = self.map(lambda a: np.asarray(a)[None], _ARRAYS, reasons=(self.reasons,))
+        return "\n".join(cert._line(i, solved) for i in range(len(cert.certified)))
+
+    def _line(self, i: int, solved: bool) -> str:
+        """The line of text of point i of n."""
+        level = f"{100 * self.confidence:g} %, {self.method}, {self.samples[i]} samples"
+        reasons = "".join(f"; {why}" for why in self.reasons[i])
+        certified, outside = self.certified[i], self.says_outside(i)
+        if not solved and not certified:
+            return f"-, not certified{reasons}"
+        if self.value.ndim == 2:  # a gradient: show the widest interval
+            d, half = self.value.shape[1], self.halfwidth[i]
+            shown = [rounded(v, h) for v, h in zip(self.value[i, :4], half[:4], strict=True)]
+            shown += ["..."] if d > 4 else []
+            level += f"; {outside}" if outside else ""
+            verdict = "" if certified else ", not certified"
+            widest = f"half-widths up to {float(np.max(half)):.2g}"
+            return f"({', '.join(shown)}), {widest} ({level}){verdict}{reasons}"
+        value, half = float(self.value[i]), float(self.halfwidth[i])
+        if not certified:
+            return f"{value:.6g}, not certified{reasons}"
+        if solved:
+            level = f"{level}; " + (outside or "the network's value lies inside")
+        return f"{rounded(value, half)} ± {half:.2g} ({level}){reasons}"
+
+
+@dataclass(frozen=True)
+class RegionError:
+    """The relative L2 error over (0, T] x region, estimated without an exact solution.
+
+    Attributes:
+        value: the estimate.
+        low: lower end of its confidence interval.
+        high: upper end of its confidence interval.
+        maximum: estimate of a bound of the largest error, relative to the same size of u. By the
+            maximum principle |u - ũ| <= sup |e0| + T sup |R|; the largest values on sampled paths
+            take the place of the suprema. None where there is no residual (kinked data), and where
+            the reaction is a function.
+        certified: whether the interval holds the error with the given confidence.
+        reasons: why it is not certified.
+        method: "residual" or "Monte Carlo".
+        points: the number of random points.
+        samples: the number of samples at each point.
+        confidence: the confidence level of the interval.
+    """
+
+    value: float
+    low: float
+    high: float
+    maximum: float | None
+    certified: bool
+    reasons: tuple[str, ...]
+    method: str
+    points: int
+    samples: int
+    confidence: float
+
+    def __str__(self) -> str:
+        words = "" if self.certified else f"; not certified: {'; '.join(self.reasons)}"
+        span = (
+            f"below {self.high:.2g}"
+            if self.low < 0.01 * self.high
+            else f"between {self.low:.2g} and {self.high:.2g}"
+        )
+        level = f"{100 * self.confidence:g} %"
+        return f"{self.value:.2g} ({span}, {level}, {self.points} points{words})"
+
+
+class CertifyOptions(NamedTuple):
+    """Options of a certificate, and what is known of its n points.
+
+    Attributes:
+        samples: samples at each point, in antithetic pairs.
+        confidence: confidence level of the intervals.
+        seed: seed of the random numbers.
+        halfwidth: requested half-width in the user's units, or None.
+        smooth: whether ũ is smooth, so that the residual form may be used.
+        tell: progress callback (points done, points).
+        unit: factor from values of the canonical problem to the user's, broadcast to (n,), or to
+            (n, dim) for a gradient.
+        rounding_scale: size of the numbers that the points were computed from, (n, dim); None
+            where the points are the user's, unchanged.
+        marks: marks of the points in their random streams, so that the samples of a point do not
+            depend on the other points; None to use their index.
+        rare: an error in the user's units that some path is known to have, and that samples may
+            miss.
+    """
+
+    samples: int
+    confidence: float
+    seed: int
+    halfwidth: float | None
+    smooth: bool
+    tell: Callable[[int, int], None]
+    unit: np.ndarray | float = 1.0
+    rounding_scale: np.ndarray | None = None
+    marks: list[streams.Mark] | None = None
+    rare: float = 0.0
+
+    def rng(self, stream: str, i: int) -> np.random.Generator:
+        """The random generator of point i in a named stream."""
+        mark = (int(i),) if self.marks is None else self.marks[i]
+        return streams.generator(self.seed, stream, mark)

@@ -1,0 +1,241 @@
+"""Sequential sampling: add samples at each point until the interval of their mean is good enough.
+
+With a requested half-width the samples are doubled where needed. Without it, and where tails look
+heavy, points get four times the samples, then sixteen times.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from heatnets._core.reasons import Reason, ReasonKind, is_kind
+from heatnets._core.statistics import (
+    MAX_KURTOSIS_RATIO,
+    MIN_PAIRS,
+    RunningMoments,
+    confidence_interval,
+    t_half_width,
+)
+from heatnets.certify.certificate import Certificate, CertifyOptions
+from heatnets.certify.path_sampling import SampleBatch, step_allowance
+from heatnets.pde.canonical import CanonicalProblem
+
+# How often points whose tails look heavy get four times the samples.
+MAX_TAIL_RETRIES = 2
+# Most samples with a requested half-width, as a multiple of `samples`.
+MAX_SAMPLE_FACTOR = 1024
+
+
+class PointSamples(ABC):
+    """The samples at one point so far, and the interval for their mean: numbers or vectors (k,).
+
+    Attributes:
+        count: the number of independent samples (antithetic pairs).
+        rounding: bound for rounding errors that is part of the half-width.
+        mean: the mean of the samples.
+        half: half-width of the interval.
+        step_bias: the part of it that allows for the steps of paths.
+        floor: a half-width that more samples cannot reduce.
+        step_floor: the part of it from the steps of paths.
+        reasons: why the interval cannot be trusted; more samples may help.
+        order_reasons: why the bias of the steps is not known.
+        missed: why the requested half-width was not reached.
+    """
+
+    def __init__(self, rounding: Any, mean: Any = 0.0, least: Any = 0.0) -> None:
+        self.rounding, self.mean, self.half, self.least = rounding, mean, rounding, least
+        self.count, self.changes = 0, list[np.ndarray]()
+        self.step_bias: Any = 0.0
+        self.step_floor: Any = 0.0
+        self.floor = rounding
+        self.reasons: tuple[str, ...] = ()
+        self.order_reasons: tuple[str, ...] = ()
+        self.missed: tuple[str, ...] = ()
+
+    @abstractmethod
+    def _interval(self, confidence: float) -> tuple[Any, tuple[str, ...]]:
+        """Set `mean`; return the half-width without the bias of steps, and the reasons."""
+
+    def update(self, confidence: float) -> None:
+        """Compute the interval from all samples so far."""
+        half, self.reasons = self._interval(confidence)
+        if self.changes:
+            changes = np.concatenate(self.changes)
+            self.step_bias, self.step_floor, self.order_reasons = step_allowance(changes, half)
+        self.half = half + self.step_bias
+
+
+class NumberSamples(PointSamples):
+    """Samples of a number, all kept."""
+
+    def __init__(self, rounding: float, mean: float, rare: float, smooth: bool) -> None:
+        super().__init__(rounding, mean, rare)
+        self.parts, self.spread, self.sample_rounding = list[np.ndarray](), 0.0, 0.0
+        self._smooth = smooth
+
+    def add(self, samples: np.ndarray, steps: np.ndarray, rounding: float, spread: float) -> None:
+        """Add samples (n,) with their changes by the steps (n, 2), rounding and spread."""
+        total = self.count * self.sample_rounding + len(samples) * float(rounding)
+        self.parts.append(samples)
+        self.changes.append(steps)
+        self.count += len(samples)
+        self.sample_rounding = total / self.count
+        self.spread = max(self.spread, spread)
+
+    @property
+    def samples(self) -> np.ndarray:
+        """All samples, (count,)."""
+        return np.concatenate(self.parts)
+
+    def _interval(self, confidence: float) -> tuple[Any, tuple[str, ...]]:
+        least = max(0.5 * self.spread, self.least)
+        student = confidence_interval(self.samples[None], confidence, least=least)
+        (self.mean,), (half,), (reasons,) = student
+        if half < self.rounding and np.isfinite(half):
+            # Heavy tails of rounding errors do not matter.
+            reasons = tuple(why for why in reasons if not is_kind(why, ReasonKind.HEAVY_TAILS))
+        self.floor = self.rounding + self.sample_rounding
+        return half + self.rounding + (self.sample_rounding if self._smooth else 0.0), reasons
+
+
+class VectorSamples(PointSamples):
+    """Samples of a vector, of which moments are kept."""
+
+    def __init__(self, rounding: np.ndarray, least: Any) -> None:
+        super().__init__(rounding, least=least)
+        self.moments = RunningMoments()
+
+    def add(self, batch: SampleBatch) -> None:
+        """Add samples (n, k)."""
+        self.moments.add(batch.samples)
+        self.count = self.moments.count
+        if batch.steps is not None:
+            self.changes.append(batch.steps)
+
+    def _interval(self, confidence: float) -> tuple[Any, tuple[str, ...]]:
+        m, self.mean = self.moments, self.moments.mean
+        student = t_half_width(m, confidence, least=self.least)
+        return student + self.rounding, self._tail_reasons()
+
+    def update(self, confidence: float) -> None:
+        super().update(confidence)
+        self.reasons, self.order_reasons = (*self.reasons, *self.order_reasons), ()
+
+    def _tail_reasons(self) -> tuple[str, ...]:
+        """Reasons not to trust an interval: samples not finite, too few, or with heavy tails."""
+        mean, n = self.moments.mean, self.count
+        bad = int(np.sum(~np.isfinite(mean)))
+        heavy = int(np.sum(self.moments.kurtosis > MAX_KURTOSIS_RATIO * n))
+        if bad:
+            text = (
+                f"samples of {bad} components are not finite: the data, or a derivative of theirs, "
+                "are not finite on some paths"
+            )
+            return (Reason(ReasonKind.NOT_FINITE, text),)
+        if n < MIN_PAIRS:
+            text = f"only {n} independent sample pairs: ask for {MIN_PAIRS} or more"
+            return (Reason(ReasonKind.TOO_FEW_SAMPLES, text),)
+        if heavy:
+            text = (
+                f"heavy tails in {heavy} of {mean.size} components: a few of {n} sample pairs "
+                "carry their variance; ask for more"
+            )
+            return (Reason(ReasonKind.HEAVY_TAILS, text),)
+        return ()
+
+
+def sample_until_good(
+    points: Mapping[int, PointSamples],
+    draw: Callable[[list[int], int, int], None],
+    options: CertifyOptions,
+) -> None:
+    """Add samples to the points until their intervals are good enough, or no more are allowed.
+
+    Args:
+        points: the samples of each point, by its index.
+        draw: (points, pairs, number of the batch) adds so many samples to each of the points.
+        options: of the certificate, with `unit` of shape (n,) or (n, k).
+    """
+    samples, target, unit = options.samples, options.halfwidth, np.asarray(options.unit)
+    pending, pairs, batch = list(points), max(samples // 2, 2), 0
+    while pending:
+        draw(pending, pairs, batch)
+        for i in pending:
+            points[i].update(options.confidence)
+        pending = [i for i in pending if np.all(np.isfinite(points[i].half))]
+        if target is None:
+            more = batch < MAX_TAIL_RETRIES and pairs >= MIN_PAIRS
+            pending = [i for i in pending if more and points[i].reasons]
+        else:
+            pending = [i for i in pending if _needs_more(points[i], unit[i], target, samples)]
+        batch += 1
+        if pending:
+            pairs = (3 if target is None else 1) * points[pending[0]].count
+
+
+def _needs_more(point: PointSamples, unit: Any, target: float, samples: int) -> bool:
+    """Whether a point needs more samples for a half-width, in units of the user.
+
+    Where it needs more than it may get, the message is stored.
+    """
+    spent = 2 * point.count
+    too_wide = np.max(unit * point.half) > target
+    if not too_wide and not (point.reasons and spent < 4**MAX_TAIL_RETRIES * samples):
+        return False
+    hopeless = np.max(unit * (point.floor + point.step_floor)) >= target
+    if spent < MAX_SAMPLE_FACTOR * samples and not (hopeless and too_wide):
+        return True
+    left = np.max(unit * point.step_floor)
+    why = f": the steps of paths alone leave {left:.2g}; take more `steps`" if left > target else ""
+    point.missed = (f"the half-width {target:.2g} was not reached after {spent} samples{why}",)
+    return False
+
+
+def certificate(
+    problem: CanonicalProblem,
+    points: Sequence[PointSamples],
+    value: np.ndarray,
+    error: np.ndarray,
+    method: str,
+    options: CertifyOptions,
+) -> Certificate:
+    """The certificate in the user's units.
+
+    Args:
+        problem: the problem that the error solves.
+        points: the samples of the n points.
+        value: centres of the intervals, (n,) or (n, k).
+        error: estimated errors of the network, of the same shape.
+        method: its name in the certificate.
+        options: of the certificate.
+    """
+    half = np.stack([point.half for point in points])
+    finite = np.isfinite(value + half).reshape(len(points), -1).all(axis=1)
+    not_finite, jumps = ("the value or its interval is not finite",), jump_reasons(problem)
+    reasons = [
+        (*(p.reasons or (() if is_finite else not_finite)), *p.order_reasons, *jumps)
+        for p, is_finite in zip(points, finite, strict=True)
+    ]
+    return Certificate(
+        value=value,
+        error=error,
+        halfwidth=half,
+        certified=np.array([not why for why in reasons]),
+        reasons=tuple((*why, *p.missed) for why, p in zip(reasons, points, strict=True)),
+        method=method,
+        samples=np.array([2 * p.count for p in points]),
+        confidence=options.confidence,
+    ).rescale(options.unit)
+
+
+def jump_reasons(problem: CanonicalProblem) -> tuple[str, ...]:
+    """Why nothing is certified where coefficients jump: halving the steps does not show the bias.
+
+    Returns one message for each coefficient that jumps.
+    """
+    names = () if problem.coefficients is None else problem.coefficients.jumps
+    return tuple(f"`{name}` jumps: the bias of paths in steps is not known there" for name in names)

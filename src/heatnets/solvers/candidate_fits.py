@@ -1,0 +1,221 @@
+"""Dictionary of the adaptive solver: features of several designs, their rows, and their fits."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from heatnets._core.errors import NumericalError
+from heatnets._core.statistics import rms
+from heatnets.features.features import Equation, Feature
+from heatnets.fit import least_squares
+from heatnets.fit.collocation import PLACEMENTS, Points
+from heatnets.fit.entry_cache import EntryCache
+from heatnets.fit.iteration import CandidateFit
+from heatnets.fit.least_squares import LeastSquaresResult
+from heatnets.solvers.growth import feature_kinds
+from heatnets.solvers.run import Run
+from heatnets.solvers.validation import EXCESS, BlockSizes, ValidationSet
+
+DEGREES = (0, 1, 3)  # candidate degrees of the weights in time
+# Candidate dampings of the least-squares problem, relative to its largest singular value.
+DAMPINGS = (1e-14, 1e-11, 1e-8, 1e-6, 1e-4)
+
+_ROWS_PER_FEATURE = 8  # two per column at the highest degree
+# Number of entries above which a system is factored on a GPU: for smaller systems, compiling for
+# the shape takes longer than LAPACK.
+_ON_DEVICE = 2**24
+_NEARLY_BEST = 2.0  # times the best score: differences up to this factor are noise
+
+
+class Plan(NamedTuple):
+    """A round that doubles the features of some designs."""
+
+    sizes: dict[str, int]  # features of each kind, per design, after the round
+    rows: int  # after the round
+    entries: int  # matrix entries to compute
+    memory: int  # bytes
+    growth: float  # features after the round over features before
+
+
+class Dictionary:
+    """Features of several designs and two kinds, their training rows, and the validation set.
+
+    `kind`, `design` and `rank` describe the columns, (features,): the kind of the feature, the
+    number of its design, and its position in the sequence of the design.
+    """
+
+    def __init__(self, run: Run, data: Equation, block_sizes: BlockSizes) -> None:
+        self.run, self.block_sizes = run, block_sizes
+        self.problem, self.options, self.ctx = run.problem, run.options, run.ctx
+        self.kinds = feature_kinds(run.problem)
+        self.designs = run.options.directions
+        # Number of features of each kind, per design.
+        self.sizes = dict.fromkeys((design.name for design in self.designs), 0)
+        self.kind, self.design, self.rank = (np.zeros(0, int) for _ in range(3))
+        row_chunk = block_sizes.row_chunk
+        self.rows = EntryCache(run.problem, data, run.ctx, self.points(0, row_chunk), row_chunk)
+        self.validation = ValidationSet(run, data, "judges", block_sizes.validation, row_chunk)
+
+    def points(self, first: int, last: int) -> Points:
+        """Training points `first` to `last` (multiples of the row chunk).
+
+        Every row chunk has its own random stream: a longer list begins with the shorter one.
+        """
+        row_chunk, place = self.block_sizes.row_chunk, PLACEMENTS[self.options.collocation]
+        pieces = [
+            place(self.problem, self.options.train_region, row_chunk, self.run.rng(f"rows {i}"))
+            for i in range(first // row_chunk, last // row_chunk)
+        ]
+        t, x = zip(*pieces, strict=True)
+        return np.concatenate(t), np.concatenate(x)
+
+    def plan(self, growing: list[str]) -> Plan:
+        """What a round that doubles these designs takes.
+
+        Counted as memory are values and residuals of all entries, the system at the highest degree
+        with its copies, and the coordinates of points and features.
+        """
+        sizes = {
+            name: (2 * size or self.block_sizes.block) if name in growing else size
+            for name, size in self.sizes.items()
+        }
+        M, M_old = sum(sizes.values()) * len(self.kinds), len(self.kind)
+        row_chunk, N_old = self.block_sizes.row_chunk, len(self.rows.points[0])
+        N, validation = (
+            -(-_ROWS_PER_FEATURE * M // row_chunk) * row_chunk,
+            len(self.validation.cache.points[0]),
+        )
+        columns = M * (1 + max(self.degrees))
+        memory = 8 * (
+            4 * M * (N + 2 * validation)
+            + 4 * (N + columns) * columns
+            + (N + M + 2 * validation) * self.problem.dim
+        )
+        entries = M * N - M_old * N_old + (M - M_old) * validation
+        return Plan(sizes, N, entries, memory, M / max(M_old, 1))
+
+    def grow(self, growing: list[str], label: str) -> None:
+        """Double the features of the named designs, and add rows in proportion."""
+        plan, block = self.plan(growing), self.block_sizes.block
+        new_blocks: list[Feature] = []
+        for number, design in enumerate(self.designs):
+            old, size = self.sizes[design.name], plan.sizes[design.name]
+            if size == old:
+                continue
+            drawn = self.run.draw(
+                (size if 0 in self.kinds else 0, size if 1 in self.kinds else 0), design
+            )
+            for kind in self.kinds:
+                for start in range(old, size, block):
+                    piece = slice(start, start + block)
+                    new_blocks.append(jax.tree.map(lambda a, i=piece: a[i], drawn[kind]))
+                added = size - old
+                self.kind = np.append(self.kind, np.full(added, kind))
+                self.design = np.append(self.design, np.full(added, number))
+                self.rank = np.append(self.rank, np.arange(old, size))
+        self.validation.cache.add_features(new_blocks, label)
+        self.rows.add_features(new_blocks, label)
+        old_rows = len(self.rows.points[0])
+        if plan.rows > old_rows:
+            self.rows.add_points(self.points(old_rows, plan.rows), label)
+        self.sizes = plan.sizes
+
+    def extend_reference(self) -> None:
+        """Draw more Monte Carlo values on the validation set, at a small part of the total cost."""
+        if not self.problem.source.uses_u:
+            self.validation.reference.extend(len(self.kind) * len(self.rows.points[0]))
+
+    @property
+    def degrees(self) -> tuple[int, ...]:
+        """Degrees in time to try."""
+        return DEGREES if self.options.time_degree is None else (self.options.time_degree,)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Numbers of features from the initial condition and from the source."""
+        return int(np.sum(self.kind == 0)), int(np.sum(self.kind == 1))
+
+    def solve(self, columns: np.ndarray, degree: int, damping: float | None = None) -> CandidateFit:
+        """Fit the weights of some columns, and estimate the error on the validation set.
+
+        Without `damping` (and without `rcond` in the options) several dampings are tried. Weakly
+        damped weights of opposite sign can cancel to ten digits at the rows but not elsewhere: on
+        rare paths the residual is then very large. Among the fits whose score is nearly the best,
+        the one with the strongest damping is returned.
+        """
+        A, b = self.rows.system(columns, degree)
+        constraint = None
+        if 0 in self.kinds and not self.problem.zero_initial:
+            # φ_j(0, ·) = u0 for features from u0, zero for the others.
+            start = (self.kind[columns] == 0).astype(float)
+            constraint = np.concatenate([start, np.zeros(degree * len(columns))])
+        if self.ctx.device.platform != "cpu" and A.size > _ON_DEVICE:
+            A, b = jnp.asarray(A), jnp.asarray(b)
+        rcond = self.options.rcond if damping is None else damping
+        system = least_squares.Damped(A, b, constraint)
+        damped = [system.fit(r) for r in (DAMPINGS if rcond is None else (rcond,))]
+        solved = [one for one in damped if one is not None] or [
+            least_squares.solve(A, b, "svd", None, 0.0, constraint)
+        ]
+        candidates = [self.assess(columns, degree, one, (A, b)) for one in solved]
+        fits = [fit for fit in candidates if np.isfinite(fit.score)]
+        if not fits:
+            raise NumericalError(
+                "residuals are not finite on paths from the region: `source`, or a derivative of "
+                "the data, is not finite there. "
+                "Smooth the function, or move the region away from its singularity."
+            )
+        best = min(fit.score for fit in fits)
+        return next(fit for fit in reversed(fits) if fit.score <= _NEARLY_BEST * best)
+
+    def assess(
+        self, columns: np.ndarray, degree: int, solved: LeastSquaresResult, system: tuple[Any, Any]
+    ) -> CandidateFit:
+        """Estimate the error of the solution of a system on the validation set."""
+        A, b = system
+        estimate = self.validation.assess(np.asarray(solved.weights), columns, degree, self.rows)
+        score = max(estimate.spread, estimate.disagreement)
+        if not estimate.excess <= EXCESS:
+            score = max(score, estimate.excess)
+        return CandidateFit(
+            features=len(columns),
+            rows=len(self.rows.points[0]),
+            degree=degree,
+            solved=solved,
+            error=max(min(estimate.error, estimate.high), estimate.disagreement),
+            training_residual=rms(np.asarray(A @ solved.weights - b)) / estimate.size,
+            validation_residual=estimate.residual,
+            score=score,
+        )
+
+    @property
+    def _caches(self) -> tuple[EntryCache, EntryCache]:
+        return self.rows, self.validation.cache
+
+    def linearize_at(self, fit: CandidateFit | None) -> None:
+        """Linearize a source that depends on u at a fit (None: at the mean of the u0 features)."""
+        start = self.kind == 0
+        weights = np.where(start, 1.0, 0.0) / max(np.sum(start), 1)
+        if fit is not None:
+            weights = fit.weights
+        self.run.iteration.linearize(self._caches, weights, 0 if fit is None else fit.degree)
+
+    def iterate(self, fit: CandidateFit) -> tuple[CandidateFit, list[float]]:
+        """Newton's method or Picard's iteration from a fit, for a source that depends on u.
+
+        Returns the fit, and the relative change by each step.
+        """
+        columns, degree, rcond = np.arange(fit.features), fit.degree, fit.solved.rcond
+        fit, changes = self.run.iteration.iterate(
+            self._caches, fit, lambda: self.solve(columns, degree, rcond)
+        )
+        if changes:
+            estimate = self.validation.assess(fit.weights, columns, degree)
+            fit = fit._replace(
+                error=estimate.error, validation_residual=estimate.residual, score=estimate.spread
+            )
+        return fit, changes
