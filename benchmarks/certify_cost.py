@@ -47,8 +47,7 @@ def main() -> None:
             with jax.enable_x64(True):
                 start = time.perf_counter()
                 drawn = residual_form(
-                    problem.canonical,
-                    u.network(),
+                    u.network,
                     np.array([t]),
                     x[None],
                     SAMPLES // 2,

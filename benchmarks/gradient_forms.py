@@ -14,7 +14,7 @@ import numpy as np
 
 import heatnets as hn
 from heatnets._core import streams
-from heatnets.certify.error_equation import residual_gradients
+from heatnets.certify.derivative_samples import residual_gradients
 from heatnets.fit.collocation import time_fractions
 
 PAIRS = 2048
@@ -48,16 +48,11 @@ def main() -> None:
         for dim in (2, 10, 100):
             problem = hn.problems.get(name, dim=dim)
             u = hn.solve(problem, features=(32, 32 if problem.source else 0), **options)
-            network, x, t = u.network(), np.full(dim, 0.3), problem.horizon
+            network, x, t = u.network, np.full(dim, 0.3), problem.horizon
             seconds, variances = [], []
             for form in (
                 lambda rng: np.concatenate(
-                    [
-                        batch.samples
-                        for batch in residual_gradients(
-                            problem.canonical, network, t, x, PAIRS, rng
-                        )
-                    ]
+                    [batch.samples for batch in residual_gradients(network, t, x, PAIRS, rng)]
                 ),
                 lambda rng: weighted(problem, network, t, x, rng),
             ):

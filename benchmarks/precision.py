@@ -17,9 +17,9 @@ import heatnets as hn
 from heatnets._core import streams
 from heatnets._core.execution import make_context
 from heatnets.features.designs import DESIGNS
-from heatnets.features.equation import equation
+from heatnets.features.equation import build_equation
 from heatnets.features.families import ImportanceFamily
-from heatnets.fit.assembly import forcing, initial_values, residual_rows, value_rows
+from heatnets.fit.assembly import initial_values, residual_rows, source_values, value_rows
 from heatnets.fit.collocation import uniform
 
 TRAIN = hn.Box(-math.pi, math.pi)
@@ -38,9 +38,9 @@ def main() -> None:
     found: dict[str, list[float]] = {}
     for d, counts, N, N_ic in ((20, (400, 600), 3000, 600), (100, (800, 1200), 5000, 1000)):
         problem, ctx = hn.problems.get("oscillating", dim=d), make_context()
-        data = equation(problem.canonical, 0)[0]
+        data = build_equation(problem.canonical, 0)[0]
         blocks = ImportanceFamily().draw(problem.canonical, counts, DESIGNS["gaussian"], 0)
-        rows = uniform(TRAIN, problem.horizon, N, d, streams.generator(0, "rows"))
+        rows = uniform(problem.canonical, TRAIN, N, streams.generator(0, "rows"))
         start = TRAIN.sample(streams.generator(0, "initial rows"), N_ic, d)
         scale = math.sqrt(N / N_ic)
         A = np.concatenate(
@@ -49,7 +49,9 @@ def main() -> None:
                 scale * value_rows(data, blocks, (np.zeros(N_ic), start), ctx, ""),
             ]
         )
-        b = np.concatenate([forcing(data, rows, ctx), scale * initial_values(data, start, ctx)])
+        b = np.concatenate(
+            [source_values(data, rows, ctx), scale * initial_values(data, start, ctx)]
+        )
         t, x = hn.random_points(problem, 2000)
         values, exact = (
             np.asarray(value_rows(data, blocks, (t, x), ctx, "")),

@@ -15,10 +15,15 @@ import heatnets as hn
 from heatnets._core import streams
 from heatnets._core.execution import make_context
 from heatnets.features.designs import DESIGNS
-from heatnets.features.equation import equation
+from heatnets.features.equation import build_equation
 from heatnets.features.families import ImportanceFamily
 from heatnets.fit import least_squares
-from heatnets.fit.assembly import both_rows, forcing, residual_columns, value_columns
+from heatnets.fit.assembly import (
+    residual_columns,
+    source_values,
+    time_columns,
+    value_and_residual_rows,
+)
 from heatnets.fit.collocation import paths
 
 CASES = [
@@ -37,25 +42,21 @@ def main() -> None:
     )
     for name, dim, M, degree in CASES:
         problem, ctx = hn.problems.get(name, dim=dim), make_context()
-        data, T = equation(problem.canonical, 0)[0], problem.horizon
+        data, T = build_equation(problem.canonical, 0)[0], problem.horizon
         kinds = 1 if problem.source is None else 2
         blocks = ImportanceFamily().draw(
             problem.canonical, (M, M * (kinds - 1)), DESIGNS["orthogonal"], 0, True
         )
         N = 8 * M * kinds
-        t, x = paths(
-            problem.region,
-            T,
-            2 * N,
-            dim,
-            streams.generator(0, "candidates"),
-            problem.canonical.paths,
+        rng = streams.generator(0, "candidates")
+        t, x = paths(problem.canonical, problem.region, 2 * N, rng)
+        values, residuals = (
+            np.asarray(a) for a in value_and_residual_rows(data, blocks, (t, x), ctx, "")
         )
-        values, residuals = (np.asarray(a) for a in both_rows(data, blocks, (t, x), ctx, ""))
-        force = np.asarray(forcing(data, (t, x), ctx))
+        force = np.asarray(source_values(data, (t, x), ctx))
         at, there = hn.random_points(problem, 1500)
         exact = hn.exact_values(problem, at, there)
-        tested = np.asarray(both_rows(data, blocks, (at, there), ctx, "")[0])
+        tested = np.asarray(value_and_residual_rows(data, blocks, (at, there), ctx, "")[0])
 
         def fit(rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
             A = residual_columns(
@@ -65,7 +66,7 @@ def main() -> None:
             return np.asarray(least_squares.solve(A, force[rows], "qr", None, 0.0, start).weights)
 
         def error(rows: np.ndarray) -> float:
-            u = value_columns(tested, at, degree, T) @ fit(rows, np.arange(M * kinds))
+            u = time_columns(tested, at, degree, T) @ fit(rows, np.arange(M * kinds))
             return hn.relative_errors(u, exact).l2
 
         half = np.concatenate([k * M + np.arange(M // 2) for k in range(kinds)])

@@ -10,15 +10,16 @@ Finished cases are stored in benchmark-semilinear/; a second run computes only t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from processes import over_seeds
 
-from heatnets.reproduce import cells, semilinear
+from heatnets.reproduce import RESULTS, cells
 
 LARGEST = 1000
-CELLS = {c.key: c for c in semilinear.plan("paper")}
+CELLS = {c.key: c for c in RESULTS["semilinear"].plan("paper")}
 USUAL = [
     key
     for key, c in CELLS.items()
@@ -27,10 +28,7 @@ USUAL = [
 
 
 def case(key: str, seed: int) -> dict[str, Any]:
-    cell = CELLS[key]
-    return cells.compute(
-        cells.Cell(key, cell.kind, cell.problem, cell.parameters, cell.options, seed)
-    )
+    return cells.compute(replace(CELLS[key], seed=seed))
 
 
 def summary(kept: list[dict[str, Any]]) -> str:

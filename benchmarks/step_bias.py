@@ -16,7 +16,7 @@ import numpy as np
 
 import heatnets as hn
 from heatnets._core.precision import with_x64
-from heatnets.certify.error_equation import richardson, step_bias_bound
+from heatnets.certify.path_sampling import extrapolate, step_bias_bound
 from heatnets.pde.paths import EulerPaths
 
 PIECE = 20_000
@@ -40,17 +40,18 @@ def study(
     )
     initial = jax.jit(jax.vmap(problem.initial))
     samples, changes, finest = [], [], []
+
+    def sample(level: EulerPaths, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        ends = [level.simulate(t, x, t, sign * noise) for sign in (1.0, -1.0)]
+        value = 0.5 * sum(end.weight * np.asarray(initial(end.position)) for end in ends)
+        return value, value
+
     for _ in range(pairs // PIECE):
-        found = []
-        for factor, level, noise in walk.richardson_levels(walk.draw(rng, (PIECE,), problem.dim)):
-            ways = [level.simulate(t, x, t, sign * noise) for sign in (1.0, -1.0)]
-            found.append(
-                (factor, 0.5 * sum(way.weight * np.asarray(initial(way.position)) for way in ways))
-            )
-        total, change = richardson(found)
-        samples.append(total)
-        changes.append(change)
-        finest.append(found[0][1])
+        noise = walk.sample_noise(rng, (PIECE,), problem.dim)
+        batch = extrapolate(walk, noise, sample)
+        samples.append(batch.samples)
+        changes.append(batch.steps)
+        finest.append(batch.sizes)
     exact, values = float(hn.exact_values(problem, t, x)), np.concatenate(samples)
     allowed = float(step_bias_bound(np.concatenate(changes).mean(axis=0)))
     return (

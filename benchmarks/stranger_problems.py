@@ -586,10 +586,10 @@ def stranger(number: int, seed: int = 0) -> Stranger:
         found = draw(rng, number, seed)
         found.replaced = replaced
         T = found.truth.horizon
-        n = 1 if found.region.single else 24
+        n = 1 if found.region.is_point else 24
         t = (
             np.full(n, 0.0 if found.truth.backward else T)
-            if found.region.single
+            if found.region.is_point
             else T * rng.random(n)
         )
         with np.errstate(all="ignore"):

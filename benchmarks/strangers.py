@@ -99,7 +99,7 @@ def judged(who: Stranger, seconds: float, tol: float | None) -> dict[str, Any]:
     begin = time.perf_counter()
     u = hn.solve(problem, seconds=seconds, tol=tol)
     took = time.perf_counter() - begin
-    single = who.region.single
+    single = who.region.is_point
     t, x = hn.random_points(
         problem, 1 if single else (256 if who.truth.source else 2048), seed=who.number
     )
@@ -185,7 +185,7 @@ def region_error(u: hn.Solution) -> dict[str, Any]:
 
 def certificates(u: hn.Solution, who: Stranger, size: float) -> list[dict[str, Any]]:
     """Certified intervals at two random points at the end time (one if the region is a point)."""
-    n = 1 if who.region.single else 2
+    n = 1 if who.region.is_point else 2
     x = who.region.sample(np.random.default_rng([who.seed, who.number, 1]), n, who.tags["dim"])
     t = np.full(n, 0.0 if who.truth.backward else who.truth.horizon)
     sure, truth = u.certify(t, x, samples=1024), who.exact(t, x)
@@ -210,7 +210,7 @@ def monte_carlo(
     who: Stranger, t: np.ndarray, x: np.ndarray, truth: np.ndarray, seconds: float
 ) -> dict[str, Any] | None:
     """Plain Monte Carlo in the seconds of the solve."""
-    if who.problem.nonlinear is not None:
+    if who.problem.canonical.source.uses_u:
         return None
 
     steps = 1 if who.problem.canonical.coefficients is None else 64
