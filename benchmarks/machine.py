@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from heatnets.problems import elementary
+from heatnets._core import elementary
 
 
 def best_seconds(run: Callable[[], jax.Array], repeats: int = 3) -> float:

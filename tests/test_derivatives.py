@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
+from heatnets.pde.coordinate_sums import NotReducible
 from heatnets.pde.function import Function
 from heatnets.pde.laplacian import (
     CLOSED_FORM,
@@ -77,6 +78,10 @@ def test_every_rung_matches_the_hessian(name, method):
     x = jnp.asarray(np.random.default_rng(5).standard_normal(40))
     f = FUNCTIONS[name]
     function = Function(f, laplacian=lambda y: jnp.trace(jax.hessian(f)(y)))
+    if method.name == "coordinate sums" and name == "product":
+        with pytest.raises(NotReducible, match="reduce_prod mixes coordinates"):
+            FunctionWithLaplacian(function, method).laplacian(x)
+        return
     np.testing.assert_allclose(
         jax.jit(FunctionWithLaplacian(function, method).laplacian)(x),
         brute_force(FUNCTIONS[name], x),
@@ -103,20 +108,19 @@ def test_the_ladder_goes_down_only_where_it_must():
         )[0].method
         is CLOSED_FORM
     )
-    assert (
-        select_method("initial", Function(FUNCTIONS["sines"]), (x,))[0].method.name == "folx sparse"
-    )
-    assert (
-        select_method("initial", Function(FUNCTIONS["radial"]), (x,))[0].method.name
-        == "folx sparse"
-    )
-    assert (
-        select_method("initial", Function(FUNCTIONS["sines"]), (x[:3],))[0].method.name
-        == "folx sparse"
-    )  # folx wants threshold < d
+    for name, dim, method in (
+        ("sines", 40, "coordinate sums"),
+        ("radial", 40, "coordinate sums"),
+        ("sines", 3, "coordinate sums"),
+        ("product", 40, "folx sparse"),
+        ("product", 5, "folx sparse"),  # folx wants threshold < d
+    ):
+        chosen, _ = select_method("initial", Function(FUNCTIONS[name]), (x[:dim],))
+        assert chosen.method.name == method
     down, reasons = select_method("initial", Function(scanned), (x,))
     assert down.method.name == "second-order JVPs"
-    assert len(reasons) == 2
+    assert len(reasons) == 3
+    assert reasons[0] == "coordinate sums: NotReducible: scan mixes coordinates"
 
 
 def test_folx_stays_silent(capfd, caplog):

@@ -348,7 +348,7 @@ def test_one_factorisation_serves_all_dampings(rcond, constrained):
     A, b = rng.standard_normal((40, 12)) * 10.0 ** rng.integers(-3, 3, 12), rng.standard_normal(40)
     condition = np.r_[np.ones(5), np.zeros(7)] if constrained else None
     system = least_squares.Damped(A, b, condition)
-    fit = system.fit(rcond)
+    fit = system.fit(rcond, 12)
     alone = least_squares.solve(A, b, "qr", rcond, 0.0, condition)
     np.testing.assert_allclose(fit.weights, alone.weights, rtol=1e-9)
     if constrained:
@@ -358,8 +358,30 @@ def test_one_factorisation_serves_all_dampings(rcond, constrained):
     rows = np.concatenate([A / norms, rcond * np.sqrt(12) * np.eye(12)])
     wanted = np.linalg.lstsq(rows, np.r_[b, np.zeros(12)], rcond=None)[0] / norms
     np.testing.assert_allclose(fit.weights, wanted, rtol=1e-9)
-    on_device = least_squares.Damped(jnp.asarray(A), jnp.asarray(b)).fit(rcond)
+    on_device = least_squares.Damped(jnp.asarray(A), jnp.asarray(b)).fit(rcond, 12)
     np.testing.assert_allclose(on_device.weights, wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+def test_one_factorisation_serves_the_first_columns(constrained):
+    """Fits of the first columns are those of a matrix of these columns alone."""
+    rng = np.random.default_rng(1)
+    A, b = rng.standard_normal((40, 12)), rng.standard_normal(40)
+    condition = np.r_[np.ones(3), np.zeros(9)] if constrained else None
+    system = least_squares.Damped(A, b, condition)
+    for n in (4, 8, 12):
+        part = None if condition is None else condition[:n]
+        alone = least_squares.solve(A[:, :n], b, "qr", 1e-3, 0.0, part)
+        np.testing.assert_allclose(system.fit(1e-3, n).weights, alone.weights, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(600, 200), (300, 200), (100, 200), (50, 3)])
+def test_triangular_factors_in_two_halves(rows, columns):
+    """RᵀR = AᵀA, with R upper triangular, whether the rows are factored in halves or not."""
+    A = np.random.default_rng(0).standard_normal((rows, columns))
+    R = least_squares._parallel_qr(A)
+    assert np.array_equal(R, np.triu(R))
+    np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-12 * rows)
 
 
 def test_a_fixed_size_is_held_against_monte_carlo_values():

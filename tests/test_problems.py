@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets.problems import elementary
+from heatnets._core import elementary
 
 pytestmark = pytest.mark.usefixtures("unoptimised", "x64")
 PARAMETERS = {

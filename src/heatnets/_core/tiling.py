@@ -21,6 +21,8 @@ from heatnets._core.execution import ExecutionContext, within_memory
 
 Points = tuple[np.ndarray, ...]  # arrays with a leading axis over points
 
+_PADDED = 256  # up to so many points a call is padded, rather than split
+
 # Largest features x coordinates of one compiled call: about a second of work, so that progress is
 # reported and Ctrl-C takes effect.
 _CALL_COORDINATES = {"cpu": 4e7, "gpu": 2e11}
@@ -199,9 +201,7 @@ def _map_chunks(
 ) -> PyTree:
     """Apply `run` to one row chunk after the other, and concatenate the results in NumPy."""
     rows, done, pieces = len(points[0]), 0, []
-    if rows < height:
-        # Few points: pad to the next power of two, so that few shapes are ever compiled.
-        height = min(height, 1 << (rows - 1).bit_length())
+    height = _common_height(rows, height)
     for start in _chunk_starts(rows, height):
         chunk = (p[start : start + height] for p in points)
         padded = (np.concatenate([p, np.repeat(p[-1:], height - len(p), axis=0)]) for p in chunk)
@@ -211,6 +211,16 @@ def _map_chunks(
         done = min(start + height, rows)
         report(done)
     return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+
+
+def _common_height(rows: int, largest: int) -> int:
+    """Points per compiled call, from 1, 16, 256, 4096, ...: few shapes are ever compiled.
+
+    At most `largest`. Up to 256 points are padded to one call; more points take several calls.
+    """
+    heights = [16**k for k in range(8) if 16**k <= largest]
+    padded = [h for h in heights if rows <= h <= _PADDED]
+    return padded[0] if padded else max(h for h in heights if h <= max(rows, _PADDED))
 
 
 def _length(block: Any) -> int:

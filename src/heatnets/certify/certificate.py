@@ -5,13 +5,14 @@ Each result carries the reasons why it cannot be trusted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from heatnets._core import streams
+from heatnets.pde.canonical import CanonicalProblem
 
 SCALED = ("value", "error", "halfwidth")  # fields in units of u, or of its slopes
 _ARRAYS = (*SCALED, "certified", "samples")  # fields that are arrays over the points
@@ -254,3 +255,49 @@ class CertifyOptions(NamedTuple):
         """The random generator of point i in a named stream."""
         mark = (int(i),) if self.marks is None else self.marks[i]
         return streams.generator(self.seed, stream, mark)
+
+
+def make_certificate(
+    problem: CanonicalProblem,
+    points: Sequence[Any],
+    value: np.ndarray,
+    error: np.ndarray,
+    method: str,
+    options: CertifyOptions,
+) -> Certificate:
+    """The certificate in the user's units; a point is certified if nothing speaks against it.
+
+    Args:
+        problem: the problem that the error solves.
+        points: the samples of the n points (`sequential.PointSamples`).
+        value: centres of the intervals, (n,) or (n, k).
+        error: estimated errors of the network, of the same shape.
+        method: its name in the certificate.
+        options: of the certificate.
+    """
+    half = np.stack([point.half for point in points])
+    finite = np.isfinite(value + half).reshape(len(points), -1).all(axis=1)
+    not_finite, jumps = ("the value or its interval is not finite",), jump_reasons(problem)
+    reasons = [
+        (*(p.reasons or (() if is_finite else not_finite)), *p.order_reasons, *jumps)
+        for p, is_finite in zip(points, finite, strict=True)
+    ]
+    return Certificate(
+        value=value,
+        error=error,
+        halfwidth=half,
+        certified=np.array([not why for why in reasons]),
+        reasons=tuple((*why, *p.missed) for why, p in zip(reasons, points, strict=True)),
+        method=method,
+        samples=np.array([2 * p.count for p in points]),
+        confidence=options.confidence,
+    ).rescale(options.unit)
+
+
+def jump_reasons(problem: CanonicalProblem) -> tuple[str, ...]:
+    """Why nothing is certified where coefficients jump: halving the steps does not show the bias.
+
+    Returns one message for each coefficient that jumps.
+    """
+    names = () if problem.coefficients is None else problem.coefficients.jumps
+    return tuple(f"`{name}` jumps: the bias of paths in steps is not known there" for name in names)

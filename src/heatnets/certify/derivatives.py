@@ -10,7 +10,7 @@ import numpy as np
 
 from heatnets._core.precision import EPS
 from heatnets._core.statistics import MIN_PAIRS
-from heatnets.certify.certificate import SCALED, Certificate, CertifyOptions
+from heatnets.certify.certificate import SCALED, Certificate, CertifyOptions, make_certificate
 from heatnets.certify.derivative_samples import (
     martingale_gradients,
     residual_curvatures,
@@ -20,7 +20,7 @@ from heatnets.certify.derivative_samples import (
 from heatnets.certify.error_equation import martingale_form
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.certify.path_sampling import SampleBatch
-from heatnets.certify.sequential import VectorSamples, certificate, sample_until_good
+from heatnets.certify.sequential import VectorSamples, sample_until_good
 from heatnets.certify.values import STEPS, perturbed_points
 
 
@@ -131,4 +131,6 @@ def _certify(
         points.append(point)
     options.tell(n, n)
     value = base + np.stack([point.mean for point in points])
-    return certificate(u.error_problem, points, value, value - network, derivative.method, options)
+    return make_certificate(
+        u.error_problem, points, value, value - network, derivative.method, options
+    )

@@ -17,14 +17,13 @@ from heatnets._core.statistics import (
     relative_l2_interval,
     tail_weight,
 )
-from heatnets.certify.certificate import RegionError
+from heatnets.certify.certificate import RegionError, jump_reasons
 from heatnets.certify.data_checks import EXACT
 from heatnets.certify.error_equation import CorrectionSamples, martingale_form, residual_form
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.certify.importance_points import WeightedPoints, choose_points
 from heatnets.certify.path_sampling import step_bias_bound
 from heatnets.certify.reference_values import HEAVY_SHARE, HEAVY_TAILS, ReferenceValues
-from heatnets.certify.sequential import jump_reasons
 
 # Factor of the samples where each costs one evaluation of the data.
 _PLAIN = 256

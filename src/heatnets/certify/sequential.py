@@ -7,7 +7,7 @@ heavy, points get four times the samples, then sixteen times.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,8 @@ from heatnets._core.statistics import (
     confidence_interval,
     t_half_width,
 )
-from heatnets.certify.certificate import Certificate, CertifyOptions
+from heatnets.certify.certificate import CertifyOptions
 from heatnets.certify.path_sampling import SampleBatch, step_allowance
-from heatnets.pde.canonical import CanonicalProblem
 
 # How often points whose tails look heavy get four times the samples.
 MAX_TAIL_RETRIES = 2
@@ -193,49 +192,3 @@ def _needs_more(point: PointSamples, unit: Any, target: float, samples: int) -> 
     why = f": the steps of paths alone leave {left:.2g}; take more `steps`" if left > target else ""
     point.missed = (f"the half-width {target:.2g} was not reached after {spent} samples{why}",)
     return False
-
-
-def certificate(
-    problem: CanonicalProblem,
-    points: Sequence[PointSamples],
-    value: np.ndarray,
-    error: np.ndarray,
-    method: str,
-    options: CertifyOptions,
-) -> Certificate:
-    """The certificate in the user's units.
-
-    Args:
-        problem: the problem that the error solves.
-        points: the samples of the n points.
-        value: centres of the intervals, (n,) or (n, k).
-        error: estimated errors of the network, of the same shape.
-        method: its name in the certificate.
-        options: of the certificate.
-    """
-    half = np.stack([point.half for point in points])
-    finite = np.isfinite(value + half).reshape(len(points), -1).all(axis=1)
-    not_finite, jumps = ("the value or its interval is not finite",), jump_reasons(problem)
-    reasons = [
-        (*(p.reasons or (() if is_finite else not_finite)), *p.order_reasons, *jumps)
-        for p, is_finite in zip(points, finite, strict=True)
-    ]
-    return Certificate(
-        value=value,
-        error=error,
-        halfwidth=half,
-        certified=np.array([not why for why in reasons]),
-        reasons=tuple((*why, *p.missed) for why, p in zip(reasons, points, strict=True)),
-        method=method,
-        samples=np.array([2 * p.count for p in points]),
-        confidence=options.confidence,
-    ).rescale(options.unit)
-
-
-def jump_reasons(problem: CanonicalProblem) -> tuple[str, ...]:
-    """Why nothing is certified where coefficients jump: halving the steps does not show the bias.
-
-    Returns one message for each coefficient that jumps.
-    """
-    names = () if problem.coefficients is None else problem.coefficients.jumps
-    return tuple(f"`{name}` jumps: the bias of paths in steps is not known there" for name in names)

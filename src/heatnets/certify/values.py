@@ -8,11 +8,11 @@ import numpy as np
 
 from heatnets._core.precision import EPS
 from heatnets._core.statistics import MIN_PAIRS
-from heatnets.certify.certificate import Certificate, CertifyOptions
+from heatnets.certify.certificate import Certificate, CertifyOptions, make_certificate
 from heatnets.certify.error_equation import martingale_form, residual_form
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.certify.path_sampling import CHUNK, step_bias_bound
-from heatnets.certify.sequential import NumberSamples, certificate, sample_until_good
+from heatnets.certify.sequential import NumberSamples, sample_until_good
 
 # Standard errors between the two forms beyond which their difference is not chance.
 _DISAGREE = 5.0
@@ -70,7 +70,7 @@ def certify(
     method = "residual" if smooth else f"martingale, {used}"
     method += "" if problem.coefficients is None else ", paths in steps"
     mean = np.array([point.mean for point in points])
-    return certificate(problem, points, value + mean, mean, method, options)
+    return make_certificate(problem, points, value + mean, mean, method, options)
 
 
 def rounding_bounds(

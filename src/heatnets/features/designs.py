@@ -10,7 +10,6 @@ from __future__ import annotations
 import abc
 import warnings
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import scipy.special
@@ -25,12 +24,15 @@ Draws = tuple[np.ndarray, np.ndarray]  # uniform (count, uniform) and normal (co
 class Design(abc.ABC):
     """A sequence of draws, with some coordinates uniform on (0, 1) and the others standard normal.
 
-    A subclass has a `name` and a method `draw`. The fourth moment of a normal coordinate is
-    `kurtosis`: features need mean 0 and variance 1, the rest of the law is free.
+    A subclass has a `name` and a method `draw`. Features need normal coordinates with mean 0 and
+    variance 1; the rest of their law is free, except that `kurtosis` must say the fourth moment.
     """
 
     name: str
-    kurtosis: ClassVar[float] = 3.0
+
+    def kurtosis(self, normal: int) -> float:
+        """Fourth moment of one of `normal` coordinates."""
+        return 3.0
 
     def check(self, width: int) -> None:
         """Raise `InputError` if the design has no draws of `width` coordinates."""
@@ -48,7 +50,7 @@ class Design(abc.ABC):
             stream: name of the random stream.
 
         Returns:
-            Arrays of shape (count, uniform) in (0, 1) and (count, normal) from N(0, I).
+            Arrays of shape (count, uniform) in (0, 1), and (count, normal) with mean 0, variance 1.
         """
 
 

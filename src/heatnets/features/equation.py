@@ -22,6 +22,7 @@ from heatnets.pde.function import Function
 from heatnets.pde.laplacian import (
     NO_LAPLACIAN,
     ComposedFunction,
+    CoordinateSums,
     FunctionWithLaplacian,
     select_method,
 )
@@ -96,8 +97,11 @@ def build_equation(problem: CanonicalProblem, seed: int) -> tuple[Equation, dict
             continue
         if part != "initial" and use_chain_rule:
             inner = functions["initial"]
-            functions[part] = ComposedFunction(function, inner.method, inner.diffusion, inner=inner)
-            continue
+            if not isinstance(inner.method, CoordinateSums):
+                functions[part] = ComposedFunction(
+                    function, inner.method, inner.diffusion, inner=inner
+                )
+                continue
         name = "source" if part == "source" else problem.data_name
         first = initial_parameters if part == "initial" else parameters
         points = zip(*first, x, strict=True)

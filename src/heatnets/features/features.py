@@ -57,26 +57,24 @@ class Equation(eqx.Module):
         """End of a path from x after the time `lag`: x + √(2 lag) Sη, A = S Sᵀ; `noise` is Sη."""
         return x + jnp.sqrt(2 * lag) * noise
 
-    def value(self, feature: Transported, t: Scalar, x: Vector) -> Scalar:
-        """Value of a feature with the coefficient 1."""
-        end = self.displace(feature.lag(t), x, feature.direction)
-        value = self.functions[feature.data](*feature.arguments(t, end))
+    def value(self, feature: Transported, t: Scalar, x: Vector, sign: Any = 1.0) -> Scalar:
+        """Value of a feature with the coefficient 1; `sign` times its direction is used."""
+        times, shift = feature.path(t)
+        value = self.functions[feature.data].transport(times, x, sign * shift, feature.direction)
         return t * value if feature.times_t else value
 
-    def value_and_residual(self, feature: Transported, t: Scalar, x: Vector) -> Entry:
-        """Value and residual of a feature with the coefficient 1, t > 0."""
+    def value_and_residual(
+        self, feature: Transported, t: Scalar, x: Vector, sign: Any = 1.0
+    ) -> Entry:
+        """Value and residual of a feature with the coefficient 1, t > 0; `sign` as in `value`."""
+
+        def path(s: Scalar) -> tuple[tuple[Array, ...], Array]:
+            times, shift = feature.path(s)
+            return times, sign * shift
+
         function = self.functions[feature.data]
-
-        def arguments(s: Scalar) -> tuple[Array, ...]:
-            return feature.arguments(s, self.displace(feature.lag(s), x, feature.direction))
-
-        point, velocity = jax.jvp(arguments, (t,), (jnp.ones_like(t),))
-        value, change = function.jvp(point, velocity)
-        # The path only shifts x: the second derivatives in x are those of the data.
-        second = function.trace_hessian(*point)
-        if not feature.times_t:
-            return value, change - second
-        return t * value, value + t * change - t * second
+        value, residual = function.transport_with_residual(path, t, x, feature.direction)
+        return (t * value, value + t * residual) if feature.times_t else (value, residual)
 
     def workspace(self, dim: int) -> int:
         """Floats needed to evaluate the data with their derivatives at one point."""
@@ -109,11 +107,13 @@ class VaryingEquation(Equation):
     def data(self) -> dict[str, FunctionWithLaplacian]:
         return self.data_functions
 
-    def value(self, feature: Transported, t: Scalar, x: Vector) -> Scalar:
-        return self.functions[feature.data](*feature.parameters, t, x)
+    def value(self, feature: Transported, t: Scalar, x: Vector, sign: Any = 1.0) -> Scalar:
+        return self.functions[feature.data](*feature.parameters(sign), t, x)
 
-    def value_and_residual(self, feature: Transported, t: Scalar, x: Vector) -> Entry:
-        f, parameters = self.functions[feature.data], feature.parameters
+    def value_and_residual(
+        self, feature: Transported, t: Scalar, x: Vector, sign: Any = 1.0
+    ) -> Entry:
+        f, parameters = self.functions[feature.data], feature.parameters(sign)
         local = self.coefficients.evaluate(t, x)
         zeros = tuple(jnp.zeros_like(p) for p in parameters)
         # The derivative along (1, -b) is ∂_t f - b·∇f.
@@ -137,7 +137,7 @@ class AlongPath(eqx.Module):
         feature = self.kind(*parameters, jnp.ones(()))
         end = self.paths.simulate_one(t, x, feature.lag(t), feature.direction)
         weight = t * end.weight if feature.times_t else end.weight
-        return weight * self.function(*feature.arguments(t, end.position))
+        return weight * self.function(*feature.times(t), end.position)
 
 
 class Feature(eqx.Module):
@@ -177,20 +177,28 @@ class Transported(Feature):
         """Duration of the path."""
         return t
 
-    @abc.abstractmethod
-    def arguments(self, t: Scalar, end: Vector) -> tuple[Array, ...]:
-        """The arguments of f, with the end of the path."""
+    def times(self, t: Scalar) -> tuple[Array, ...]:
+        """The arguments of f before the end of the path."""
+        return ()
 
-    @property
-    def parameters(self) -> tuple[Array, ...]:
-        """All fields except the coefficient."""
-        return tuple(getattr(self, field.name) for field in fields(self)[:-1])
+    def path(self, t: Scalar) -> tuple[tuple[Array, ...], Array]:
+        """The arguments of f before the end of the path x + √(2 lag) Sη, and √(2 lag)."""
+        return self.times(t), jnp.sqrt(2 * self.lag(t))
 
-    def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
-        return self.coefficient * equation.value(self, t, x)
+    def parameters(self, sign: Any = 1.0) -> tuple[Array, ...]:
+        """All fields except the coefficient; the direction, the first, times `sign`."""
+        first, *others = (getattr(self, field.name) for field in fields(self)[:-1])
+        return sign * first, *others
 
-    def value_and_residual(self, equation: Equation, t: Scalar, x: Vector) -> Entry:
-        value, residual = equation.value_and_residual(self, t, x)
+    def value(self, equation: Equation, t: Scalar, x: Vector, sign: Any = 1.0) -> Scalar:
+        """Value φ(t, x), with `sign` times the direction."""
+        return self.coefficient * equation.value(self, t, x, sign)
+
+    def value_and_residual(
+        self, equation: Equation, t: Scalar, x: Vector, sign: Any = 1.0
+    ) -> Entry:
+        """Value φ and residual (∂_t - L)φ at (t, x), t > 0, with `sign` times the direction."""
+        value, residual = equation.value_and_residual(self, t, x, sign)
         return self.coefficient * value, self.coefficient * residual
 
     @property
@@ -205,9 +213,6 @@ class TransportedInitial(Transported):
     coefficient: Scalar
     data = "initial"
 
-    def arguments(self, t: Scalar, end: Vector) -> tuple[Array, ...]:
-        return (end,)
-
 
 class TransportedReaction(Transported):
     """φ(t, x) = c Ψ_{rt}(u0(x + √(2t) Sη)), if the source depends on u; r is `fraction`.
@@ -220,8 +225,8 @@ class TransportedReaction(Transported):
     coefficient: Scalar
     data = "reaction"
 
-    def arguments(self, t: Scalar, end: Vector) -> tuple[Array, ...]:
-        return self.fraction * t, end
+    def times(self, t: Scalar) -> tuple[Array, ...]:
+        return (self.fraction * t,)
 
 
 class TransportedSource(Transported):
@@ -236,8 +241,8 @@ class TransportedSource(Transported):
     def lag(self, t: Scalar) -> Scalar:
         return (1 - self.fraction) * t
 
-    def arguments(self, t: Scalar, end: Vector) -> tuple[Array, ...]:
-        return self.fraction * t, end
+    def times(self, t: Scalar) -> tuple[Array, ...]:
+        return (self.fraction * t,)
 
 
 class Antithetic(Feature):
@@ -248,22 +253,18 @@ class Antithetic(Feature):
 
     feature: Transported
 
-    def _mean(self, function: Callable[[Feature], Any]) -> Any:
-        """Mean of function(feature) over the directions η and -η."""
-
-        def signed(sign: Scalar) -> Any:
-            direction = sign * self.feature.direction
-            return function(eqx.tree_at(lambda f: f.direction, self.feature, direction))
-
-        values = jax.vmap(signed)(jnp.array([1.0, -1.0]))
-        return jax.tree.map(lambda pair: 0.5 * (pair[0] + pair[1]), values)
-
     def value(self, equation: Equation, t: Scalar, x: Vector) -> Scalar:
-        return self._mean(lambda f: f.value(equation, t, x))
+        return _mean_over_signs(lambda sign: self.feature.value(equation, t, x, sign))
 
     def value_and_residual(self, equation: Equation, t: Scalar, x: Vector) -> Entry:
-        return self._mean(lambda f: f.value_and_residual(equation, t, x))
+        return _mean_over_signs(lambda sign: self.feature.value_and_residual(equation, t, x, sign))
 
     @property
     def initial_coefficient(self) -> Scalar | np.ndarray:
         return self.feature.initial_coefficient
+
+
+def _mean_over_signs(function: Callable[[Scalar], Any]) -> Any:
+    """Mean of function(sign) over the signs 1 and -1."""
+    values = jax.vmap(function)(jnp.array([1.0, -1.0]))
+    return jax.tree.map(lambda pair: 0.5 * (pair[0] + pair[1]), values)

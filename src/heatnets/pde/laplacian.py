@@ -25,10 +25,12 @@ from jax.extend.core import subjaxprs
 from jaxtyping import Array, Float
 
 from heatnets._core.errors import InputError, NumericalError
+from heatnets.pde import coordinate_sums
 from heatnets.pde.diffusion import Diagonal, Diffusion
 from heatnets.pde.function import Function, check_differentiable, format_point
 
 Scalar = Float[Array, ""]
+Path = Callable[[Array], tuple[tuple[Array, ...], Array]]
 
 _NARROW = 8  # arrays up to this multiple of the dimension count as vectors
 _CHUNK = 32  # coordinates per step of the last method
@@ -48,9 +50,9 @@ class Method(abc.ABC):
     tolerance: ClassVar[float] = 1e-7  # of the check, relative to the size of second derivatives
     is_reference: ClassVar[bool] = False  # computes the sum that others are checked against
 
-    def applies_to(self, f: FunctionWithLaplacian) -> bool:
-        """Whether the method can be tried."""
-        return True
+    def for_function(self, f: FunctionWithLaplacian, shapes: Sequence[Any]) -> Method | None:
+        """The method for f at arguments of these shapes; None if it cannot be tried."""
+        return self
 
     @abc.abstractmethod
     def laplacian(self, f: FunctionWithLaplacian, *args: Array) -> Array:
@@ -60,6 +62,26 @@ class Method(abc.ABC):
     def workspace(self, dim: int, largest: int) -> int:
         """Floats per evaluation; `largest` is the size of the largest array of the Laplacian."""
 
+    def transport(
+        self, f: FunctionWithLaplacian, times: Sequence[Array], x: Array, shift: Array, e: Array
+    ) -> Scalar:
+        """f(*times, x + shift e)."""
+        return f(*times, x + shift * e)
+
+    def transport_with_residual(
+        self, f: FunctionWithLaplacian, path: Path, t: Array, x: Array, e: Array
+    ) -> tuple[Scalar, Scalar]:
+        """φ = f(*times, x + shift e) and (∂_t - tr(A D²)) φ; `path` maps t to times and shift."""
+
+        def arguments(s: Array) -> tuple[Array, ...]:
+            times, shift = path(s)
+            return *times, x + shift * e
+
+        point, velocity = jax.jvp(arguments, (t,), (jnp.ones_like(t),))
+        value, change = f.jvp(point, velocity)
+        # The path only shifts x: the second derivatives in x are those of f.
+        return value, change - f.trace_hessian(*point)
+
 
 @dataclass(frozen=True)
 class ClosedForm(Method):
@@ -67,8 +89,9 @@ class ClosedForm(Method):
 
     name = "closed form"
 
-    def applies_to(self, f: FunctionWithLaplacian) -> bool:
-        return f.function.laplacian is not None and f.diffusion.scalar is not None
+    def for_function(self, f: FunctionWithLaplacian, shapes: Sequence[Any]) -> Method | None:
+        is_known = f.function.laplacian is not None and f.diffusion.scalar is not None
+        return self if is_known else None
 
     def laplacian(self, f: FunctionWithLaplacian, *args: Array) -> Array:
         assert f.function.laplacian is not None
@@ -76,6 +99,35 @@ class ClosedForm(Method):
 
     def workspace(self, dim: int, largest: int) -> int:
         return 8 * dim
+
+
+@dataclass(frozen=True)
+class CoordinateSums(Method):
+    """f is a function of few sums over coordinates (`coordinate_sums`)."""
+
+    name = "coordinate sums"
+    has_additive_sums: bool = True  # besides quadratic sums
+
+    def for_function(self, f: FunctionWithLaplacian, shapes: Sequence[Any]) -> Method | None:
+        return CoordinateSums(coordinate_sums.has_additive_sums(f.function, shapes))
+
+    def laplacian(self, f: FunctionWithLaplacian, *args: Array) -> Array:
+        full_rank = f.diffusion.full_rank_part if f.diffusion.scalar is None else _UNIT
+        return coordinate_sums.laplacian(f.function, args, full_rank)
+
+    def workspace(self, dim: int, largest: int) -> int:
+        # For quadratic sums all vectors belong to the point, or to the direction.
+        return 24 * dim if self.has_additive_sums else 64
+
+    def transport(
+        self, f: FunctionWithLaplacian, times: Sequence[Array], x: Array, shift: Array, e: Array
+    ) -> Scalar:
+        return coordinate_sums.transport(f.function, times, x, shift, e)
+
+    def transport_with_residual(
+        self, f: FunctionWithLaplacian, path: Path, t: Array, x: Array, e: Array
+    ) -> tuple[Scalar, Scalar]:
+        return coordinate_sums.transport_with_residual(f.function, path, t, x, e, f.diffusion)
 
 
 @dataclass(frozen=True)
@@ -133,9 +185,23 @@ class NoLaplacian(Method):
     def workspace(self, dim: int, largest: int) -> int:
         return 8 * _CHUNK * dim
 
+    def transport(
+        self, f: FunctionWithLaplacian, times: Sequence[Array], x: Array, shift: Array, e: Array
+    ) -> Scalar:
+        try:
+            return coordinate_sums.transport(f.function, times, x, shift, e)
+        except coordinate_sums.NotReducible:
+            return super().transport(f, times, x, shift, e)
+
 
 CLOSED_FORM, NO_LAPLACIAN = ClosedForm(), NoLaplacian()
-METHODS = (CLOSED_FORM, FolxSparse(), FolxDense(), SecondOrderJVPs())  # best first
+METHODS = (
+    CLOSED_FORM,
+    CoordinateSums(),
+    FolxSparse(),
+    FolxDense(),
+    SecondOrderJVPs(),
+)  # best first
 
 
 class FunctionWithLaplacian(eqx.Module):
@@ -157,6 +223,16 @@ class FunctionWithLaplacian(eqx.Module):
     def method_name(self) -> str:
         """The method, for `stats["laplacian"]`."""
         return self.method.name
+
+    def transport(self, times: Sequence[Array], x: Array, shift: Array, e: Array) -> Scalar:
+        """f(*times, x + shift e)."""
+        return self.method.transport(self, times, x, shift, e)
+
+    def transport_with_residual(
+        self, path: Path, t: Array, x: Array, e: Array
+    ) -> tuple[Scalar, Scalar]:
+        """φ = f(*times, x + shift e) and (∂_t - tr(A D²)) φ; `path` maps t to times and shift."""
+        return self.method.transport_with_residual(self, path, t, x, e)
 
     def jvp(self, args: Sequence[Array], tangents: Sequence[Array]) -> tuple[Scalar, Scalar]:
         """The value at `args` and the directional derivative along `tangents`, in one JVP."""
@@ -255,10 +331,12 @@ def select_method(
     check_differentiable(name, partial(function, *fixed), (x,), 2)  # in x, as the check below
     for method in METHODS:
         candidate = FunctionWithLaplacian(function, method, diffusion)
-        if not method.applies_to(candidate):
-            continue
         with _folx_records() as records:
             try:
+                chosen = method.for_function(candidate, shapes)
+                if chosen is None:
+                    continue
+                candidate = replace(candidate, method=chosen)
                 jaxpr = jax.make_jaxpr(candidate.laplacian)(*shapes).jaxpr
                 candidate = replace(candidate, largest=_largest_array(jaxpr))
             except Exception as error:

@@ -173,7 +173,7 @@ def _is_piecewise(f: Function, points: Arrays) -> bool:
                 if is_inner(p)
             ]
             # A sine with one implementation per platform and a custom derivative
-            # (problems/elementary.py) is smooth, whatever primitives are inside.
+            # (_core/elementary.py) is smooth, whatever primitives are inside.
             if any(i.primitive.name == "platform_index" for j in inner for i in j.eqns):
                 continue
             if e.primitive.name in _PIECES or any(has_pieces(j) for j in inner):

@@ -143,15 +143,19 @@ class ReactionFlow(eqx.Module):
         """Ψ_s(v): solution at the time s of dv/ds = f(s, y, v) from the value v at s = 0."""
         h = s / self.steps
 
-        def f(k: float, v: Scalar) -> Scalar:
+        def f(k: Any, v: Scalar) -> Scalar:
             return self.source(k * h, y, v, jnp.zeros_like(y))
 
-        for k in range(self.steps):
+        def step(v: Scalar, k: Any) -> tuple[Scalar, None]:
             k1 = f(k, v)
             k2 = f(k + 0.5, v + 0.5 * h * k1)
             k3 = f(k + 0.5, v + 0.5 * h * k2)
-            v = v + h / 6 * (k1 + 2 * k2 + 2 * k3 + f(k + 1, v + h * k3))
-        return v
+            return v + h / 6 * (k1 + 2 * k2 + 2 * k3 + f(k + 1, v + h * k3)), None
+
+        if self.steps == 1:
+            return step(v, 0.0)[0]
+        # A loop: written out, the steps took most of the time of tracing and compiling.
+        return jax.lax.scan(step, v, jnp.arange(self.steps, dtype=float))[0]
 
 
 class FrozenSource(eqx.Module):

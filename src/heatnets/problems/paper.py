@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from heatnets._core import elementary
 from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Box
-from heatnets.problems import elementary
 from heatnets.problems.shapes import Scalar, Vector, dimension, number, with_laplacian
 
 # Where the paper trains Examples 2 and 3 and the 1-D example; it tests on a box of half the width.

@@ -16,9 +16,9 @@ import numpy as np
 from jax.scipy.stats import norm
 from jaxtyping import Array
 
+from heatnets._core import elementary
 from heatnets._core.errors import check_int
 from heatnets.pde.problem import Problem
-from heatnets.problems import elementary
 from heatnets.problems.shapes import (
     AtStart,
     Constructor,

@@ -20,7 +20,7 @@ from heatnets.reproduce.cells import Cell
 from heatnets.reproduce.rendering import NORMS, Curve, Points, error_panels, shades
 
 DESCRIPTIONS = tomllib.loads(
-    Path(__file__).with_name("descriptions.toml").read_text(encoding="utf-8")
+    Path(__file__).with_name("published_results.toml").read_text(encoding="utf-8")
 )
 SCALES = ("quick", "paper")
 QUICK = (
@@ -77,12 +77,12 @@ class Finished(dict[str, Values]):
 
 
 class Result:
-    """A table or figure of the paper, to compute and to show: its section of descriptions.toml.
+    """A table or figure of the paper, to compute and to show, from published_results.toml.
 
     Subclasses have what a description cannot express.
 
     Attributes:
-        name: its name on the command line, in files and in descriptions.toml.
+        name: its name on the command line, in files and in published_results.toml.
         text: its description.
         sizes: its sizes by scale.
     """

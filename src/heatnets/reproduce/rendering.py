@@ -16,7 +16,7 @@ SETUP_COLOUR, DEFAULT_COLOUR = COLOURS[:2]
 NAMED = {"set-up": SETUP_COLOUR, "default": DEFAULT_COLOUR, "grey": GREY}
 
 Points = Mapping[Any, Mapping[str, Any]]  # x, and the errors there by norm
-Claims = Sequence[Mapping[str, Any]]  # see descriptions.toml
+Claims = Sequence[Mapping[str, Any]]  # see published_results.toml
 
 
 class Curve(NamedTuple):

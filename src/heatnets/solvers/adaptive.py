@@ -89,7 +89,7 @@ class EquationGrowth(Growth):
         with clock.phase("solve"):
             columns = np.arange(len(dictionary.kind))
             dictionary.linearize_at(state.best)
-            candidates = (dictionary.solve(columns, degree) for degree in dictionary.degrees)
+            candidates = dictionary.solve_degrees(columns, dictionary.degrees)
             fit, changes = dictionary.iterate(min(candidates, key=lambda fit: fit.score))
         if changes:
             state.iterations.append(changes)

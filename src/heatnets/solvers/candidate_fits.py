@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -140,28 +141,47 @@ class Dictionary:
         return int(np.sum(self.kind == 0)), int(np.sum(self.kind == 1))
 
     def solve(self, columns: np.ndarray, degree: int, damping: float | None = None) -> CandidateFit:
-        """Fit the weights of some columns, and estimate the error on the validation set.
+        """Fit the weights of some columns; as `solve_degrees`, for one degree."""
+        return self.solve_degrees(columns, (degree,), damping)[0]
+
+    def solve_degrees(
+        self, columns: np.ndarray, degrees: Sequence[int], damping: float | None = None
+    ) -> list[CandidateFit]:
+        """Fits of the weights of some columns, one for each degree, with their estimated errors.
 
         Without `damping` (and without `rcond` in the options) several dampings are tried. Weakly
         damped weights of opposite sign can cancel to ten digits at the rows but not elsewhere: on
         rare paths the residual is then very large. Among the fits whose score is nearly the best,
         the one with the strongest damping is returned.
         """
-        A, b = self.rows.system(columns, degree)
+        highest = max(degrees)
+        A, b = self.rows.system(columns, highest)
         constraint = None
         if 0 in self.kinds and not self.problem.zero_initial:
             # φ_j(0, ·) = u0 for features from u0, zero for the others.
             start = (self.kind[columns] == 0).astype(float)
-            constraint = np.concatenate([start, np.zeros(degree * len(columns))])
+            constraint = np.concatenate([start, np.zeros(highest * len(columns))])
         if self.ctx.device.platform != "cpu" and A.size > _ON_DEVICE:
             A, b = jnp.asarray(A), jnp.asarray(b)
         rcond = self.options.rcond if damping is None else damping
-        system = least_squares.Damped(A, b, constraint)
-        damped = [system.fit(r) for r in (DAMPINGS if rcond is None else (rcond,))]
-        solved = [one for one in damped if one is not None] or [
-            least_squares.solve(A, b, "svd", None, 0.0, constraint)
-        ]
-        candidates = [self.assess(columns, degree, one, (A, b)) for one in solved]
+        # Columns are ordered by degree: one factorisation serves all degrees.
+        system, fits = least_squares.Damped(A, b, constraint), []
+        for degree in degrees:
+            unknowns = (degree + 1) * len(columns)
+            damped = [system.fit(r, unknowns) for r in (DAMPINGS if rcond is None else (rcond,))]
+            part = A[:, :unknowns]
+            solved = [one for one in damped if one is not None] or [
+                least_squares.solve(
+                    part, b, "svd", None, 0.0, None if constraint is None else constraint[:unknowns]
+                )
+            ]
+            fits.append(
+                self._best([self.assess(columns, degree, one, (part, b)) for one in solved])
+            )
+        return fits
+
+    def _best(self, candidates: list[CandidateFit]) -> CandidateFit:
+        """The most strongly damped of the fits whose score is nearly the best."""
         fits = [fit for fit in candidates if np.isfinite(fit.score)]
         if not fits:
             raise NumericalError(
