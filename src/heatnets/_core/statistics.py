@@ -76,7 +76,11 @@ class MeanSquare(NamedTuple):
 
         Errors have heavy tails, so that it can be too small by a factor of three.
         """
-        return self.unit * float(np.sqrt(max(self.mean, 0.0) + self.noise))
+        return self.upper(1.0)
+
+    def upper(self, noises: float) -> float:
+        """Root of (mean square + so many standard errors)."""
+        return self.unit * float(np.sqrt(max(self.mean, 0.0) + noises * self.noise))
 
 
 def mean_square(corrections: np.ndarray, pool: Pool = Pool()) -> MeanSquare:  # noqa: B008

@@ -116,20 +116,21 @@ class Certificate:
             reasons=tuple((*a, *b) for a, b in pairs),
         )
 
-    def add_linearization_error(
-        self, bound: np.ndarray, reasons: Reasons, target: float | None = None
+    def add_allowance(
+        self, bound: np.ndarray, reasons: Reasons, cause: str, target: float | None = None
     ) -> Certificate:
-        """The certificate of n points with a bound of the linearization error in its half-widths.
+        """The certificate of n points with a bound of another error in its half-widths.
 
         Args:
             bound: added to the half-widths, (n,).
             reasons: why a point is not certified, for each point.
+            cause: of the other error, for messages.
             target: the requested half-width; a message is added where only `bound` exceeds it.
         """
         cert = self.add_reasons(reasons).widen(bound)
         if target is None:
             return cert
-        text = f"the half-width {target:.2g} was not reached: the error's square alone may be "
+        text = f"the half-width {target:.2g} was not reached: {cause} alone may be "
         missed = (cert.halfwidth > target) & (self.halfwidth <= target)
         messages = [(f"{text}{b:.2g}",) if m else () for b, m in zip(bound, missed, strict=True)]
         return replace(

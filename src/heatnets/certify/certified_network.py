@@ -19,6 +19,7 @@ from heatnets.certify import data_checks, derivatives, values
 from heatnets.certify.certificate import Certificate, CertifyOptions, RegionError
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.certify.explain import Explanation, explain
+from heatnets.certify.far_paths import far_error
 from heatnets.certify.importance_points import WeightedPoints
 from heatnets.certify.linearization_error import linearization_error
 from heatnets.certify.reference_values import ReferenceValues, reference_stream
@@ -298,7 +299,11 @@ class CertifiedNetwork:
         if self._canonical.source.uses_u:
             errors = cert.error / unit
             left_out = linearization_error(self.network, points.s, points.y, options, errors)
-            cert = cert.add_linearization_error(unit * left_out.bound, left_out.reasons, target)
+            more = unit * left_out.bound
+            cert = cert.add_allowance(more, left_out.reasons, "the error's square", target)
+        elif smooth and not derivative:
+            far = far_error(self.network, points.s, points.y, options, cert.halfwidth / unit)
+            cert = cert.add_allowance(unit * far.bound, far.reasons, "paths that go far", target)
         canonical_points = enumerate(zip(points.s, points.y, strict=True))
         doubts = [self._sampling_doubts(s, y, options, i) for i, (s, y) in canonical_points]
         cert = cert.add_reasons(doubts, first=True)
@@ -363,11 +368,20 @@ class CertifiedNetwork:
             rare=self._rare_error > 0,
             reference=partial(self._reference_values, seed) if linear else None,
         )
+        error = self._with_far_error(error)
         rng = streams.generator(seed, "region encounters", self._mark)
         doubt = data_checks.doubt(self._canonical, not self._smooth, rng, self._quiet)
         if doubt is None or (doubt.curable and error.high <= data_checks.EXACT):
             return error
         return replace(error, certified=False, reasons=(doubt.words, *error.reasons))
+
+    def _with_far_error(self, error: RegionError) -> RegionError:
+        """The result of `error`, not certified if the solve found more on paths that go far."""
+        far = (self.stats.get("check") or {}).get("far_error", 0.0)
+        if not far > error.high:
+            return error
+        text = f"paths that go too far for these samples carry an error of {far:.2g}"
+        return replace(error, certified=False, reasons=(*error.reasons, text))
 
     @property
     def _rare_error(self) -> float:

@@ -40,6 +40,9 @@ from heatnets.fit.collocation import sample_points, time_fractions
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.paths import PathSimulator
 
+# From a random generator and the shape of an array of paths to their noise and likelihood ratios.
+DrawNoise = Callable[[Any, tuple[int, ...]], tuple[np.ndarray, np.ndarray]]
+
 
 class ValidationSamples(NamedTuple):
     """P points (t, x) of the region, and S samples (s, y) of the error equation from each.
@@ -53,6 +56,7 @@ class ValidationSamples(NamedTuple):
     y: np.ndarray
     weight: np.ndarray  # factor of the residual R(s, y) in the sample
     grown: Any  # exp(∫ c) along the path, (P, S), where coefficients vary; 1 elsewhere
+    ratio: Any  # likelihood ratio of the noise, (P, S), a factor of `weight`; 1 if not stretched
     importance: np.ndarray  # weights of the points in means over the region
     pool: Pool
 
@@ -64,6 +68,7 @@ def paths(
     seed: int,
     stream: str,
     chosen: WeightedPoints | None = None,
+    draw_noise: DrawNoise | None = None,
 ) -> ValidationSamples:
     """Draw independent points of the region, and samples of the error equation at each.
 
@@ -75,6 +80,8 @@ def paths(
         stream: name of their stream.
         chosen: the P points to use; by default random points of (0, T] x region (with t = T where
             the region is a `Point`).
+        draw_noise: maps a generator and the shape (P, S) to the noise of paths and its likelihood
+            ratios; by default the noise is ordinary.
     """
     rng = streams.generator(seed, stream)
     if chosen is None:
@@ -82,15 +89,20 @@ def paths(
         chosen = WeightedPoints(t, x, np.ones(points), 0)
     r, density = time_fractions(rng, (points, samples))
     start, simulator = chosen.t[:, None], problem.paths
-    noise = simulator.sample_noise(rng, (points, samples), problem.dim)
+    ratio: Any = 1.0
+    if draw_noise is None:
+        noise = simulator.sample_noise(rng, (points, samples), problem.dim)
+    else:
+        noise, ratio = draw_noise(rng, (points, samples))
     ends = simulator.simulate(start, chosen.x[:, None], (1 - r) * start, noise)
     return ValidationSamples(
         chosen.t,
         chosen.x,
         r * start,
         ends.position,
-        ends.weight * start / density,
+        ratio * ends.weight * start / density,
         ends.weight,
+        ratio,
         chosen.weight,
         chosen.statistics,
     )
@@ -175,17 +187,26 @@ def residual_samples(
     return extrapolate(simulator, noise, sample)
 
 
-def single_samples(u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, rng: Any) -> np.ndarray:
-    """One sample of the residual form at each point t (n,), x (n, dim), on the finest paths."""
+def single_samples(
+    u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, rng: Any, draw_noise: DrawNoise | None = None
+) -> np.ndarray:
+    """One sample of the residual form at each point t (n,), x (n, dim), on the finest paths.
+
+    `draw_noise` is that of `paths`, for the shape (n,).
+    """
     simulator = u.error_problem.paths
     r, density = time_fractions(rng, len(t))
-    noise = simulator.sample_noise(rng, (len(t),), u.error_problem.dim)
+    ratio: Any = 1.0
+    if draw_noise is None:
+        noise = simulator.sample_noise(rng, (len(t),), u.error_problem.dim)
+    else:
+        noise, ratio = draw_noise(rng, (len(t),))
     inside = simulator.simulate(t, x, (1 - r) * t, noise)
     samples = t / density * inside.weight * u.residual(r * t, inside.position)[0]
     if u.initial_defect:
         ends = simulator.simulate(t, x, t, noise)
         samples = samples + u.initial_defect * ends.weight * u.initial(0 * t, ends.position)
-    return samples
+    return ratio * samples
 
 
 def martingale_form(

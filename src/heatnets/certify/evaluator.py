@@ -30,6 +30,7 @@ class NetworkEvaluator:
 
     Attributes:
         canonical: the problem that the network solves.
+        ctx: where to run.
         initial_defect: the factor in e0 = u0 - ũ(0, ·) = initial_defect · u0.
         gradient_cost: cost of one gradient of ũ, in evaluations of the data.
     """
@@ -43,7 +44,7 @@ class NetworkEvaluator:
         ctx: ExecutionContext,
     ) -> None:
         self.canonical, self._data, self._blocks = canonical, data, blocks
-        self._seed, self._ctx, self._dim = seed, ctx, canonical.dim
+        self._seed, self.ctx, self._dim = seed, ctx, canonical.dim
         starts = (
             float(np.asarray(block.initial_coefficient) @ np.asarray(w)[:, 0])
             for block, w in blocks
@@ -67,20 +68,20 @@ class NetworkEvaluator:
         """The equation with Laplacians, also where the weights were found without them."""
         if NO_LAPLACIAN.name not in self._data.laplacian_methods.values():
             return self._data
-        with self._ctx.active():
+        with self.ctx.active():
             return build_equation(self.canonical, self._seed)[0]
 
     def _sum(
         self, terms: Callable[..., Any], data: Equation, workspace: int, points: Points
     ) -> Any:
         """Sum `terms` over all features at n points."""
-        with self._ctx.active():
-            return weighted_sum(terms, self._blocks, data, points, workspace, self._ctx, label="")
+        with self.ctx.active():
+            return weighted_sum(terms, self._blocks, data, points, workspace, self.ctx, label="")
 
     def _map(self, function: Callable[..., Any], data: Any, workspace: int, points: Points) -> Any:
         """Evaluate a function of the data at n points; the workspace is in multiples of dim."""
-        with self._ctx.active():
-            return map_points(function, data, points, workspace * self._dim, self._ctx)
+        with self.ctx.active():
+            return map_points(function, data, points, workspace * self._dim, self.ctx)
 
     def value(self, *points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """ũ, and Σ |w_j φ_j|: the scale of its rounding errors."""
@@ -116,8 +117,8 @@ class NetworkEvaluator:
 
     def initial(self, t: np.ndarray, x: np.ndarray) -> np.ndarray:
         """u0; t is not used."""
-        with self._ctx.active():
-            return initial_values(self._data, x, self._ctx)
+        with self.ctx.active():
+            return initial_values(self._data, x, self.ctx)
 
     def initial_gradient(self, t: np.ndarray, x: np.ndarray) -> np.ndarray:
         """∇u0."""
@@ -137,8 +138,8 @@ class NetworkEvaluator:
         """F, at ũ where it depends on u."""
         if self.canonical.source.uses_u:
             return self._map(linearization.source_at_network, self._linearization, 32, (t, x))
-        with self._ctx.active():
-            return source_values(self._data, (t, x), self._ctx)
+        with self.ctx.active():
+            return source_values(self._data, (t, x), self.ctx)
 
     def source_variation(self, *errors: np.ndarray) -> np.ndarray:
         """The change of the derivatives of F over errors (s, y, size, t).

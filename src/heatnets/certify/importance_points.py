@@ -41,17 +41,19 @@ def choose_points(
     importances: Sequence[np.ndarray],
     count: int,
     rng: np.random.Generator,
+    uniform: float = _UNIFORM,
 ) -> WeightedPoints:
     """Choose `count` of n random points t (n,), x (n, dim), with replacement.
 
-    Half of the probability is uniform. The other half is shared equally by the importances, arrays
-    (n,) of likely sizes of the error: each share is proportional to the square of one of them, as
-    errors count in a mean square. No weight is then larger than 2.
+    A share `uniform` of the probability, by default half, is uniform. The rest is shared equally by
+    the importances, arrays (n,) of likely sizes of the error: each share is proportional to the
+    square of one of them, as errors count in a mean square. No weight is then larger than
+    1 / uniform.
     """
-    probability = np.full(len(t), _UNIFORM / len(t))
+    probability = np.full(len(t), uniform / len(t))
     for importance in importances:
         squares = (importance / (float(np.max(importance)) or 1.0)) ** 2
-        share = (1 - _UNIFORM) / len(importances)
+        share = (1 - uniform) / len(importances)
         probability += share * squares / max(float(np.sum(squares)), 1e-300)
     probability /= np.sum(probability)
     chosen = rng.choice(len(t), count, p=probability)

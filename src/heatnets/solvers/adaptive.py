@@ -26,6 +26,7 @@ from heatnets.pde.laplacian import CLOSED_FORM
 from heatnets.solution import Solution
 from heatnets.solvers import stopping
 from heatnets.solvers.candidate_fits import Dictionary
+from heatnets.solvers.far_paths import add_far_error
 from heatnets.solvers.growth import Growth, GrowthState
 from heatnets.solvers.run import Round, Run, StopReason
 from heatnets.solvers.validation import BlockSizes, ValidationSet, Verdict, final_check
@@ -197,8 +198,26 @@ class EquationGrowth(Growth):
             if not verdict.curable:
                 break
         self.run.iteration.check_error(cache, verdict.error)
+        verdict = self._check_far_paths(fit, verdict)
         self._verdicts[fit.features] = verdict
         return verdict
+
+    def _check_far_paths(self, fit: CandidateFit, verdict: Verdict) -> Verdict:
+        """The result of a final check with the error that only far paths meet.
+
+        Sources that depend on u are left out.
+        """
+        if not np.isfinite(verdict.error) or self.run.problem.source.uses_u:
+            return verdict
+        known, scale = (verdict.error, verdict.bound), verdict.facts["size"]
+        rows, sizes = self.dictionary.rows, self.dictionary.block_sizes
+        far = add_far_error(self.run, rows, sizes, fit, known, scale)
+        facts = {**verdict.facts, "far_directions": far.directions, "far_error": 0.0}
+        if far.error > verdict.error:
+            doubts = (*verdict.doubts, f"paths that go far carry an error of {far.error:.2g}")
+            facts |= {"far_error": far.error, "doubts": doubts}
+            verdict = verdict._replace(error=far.error, doubts=doubts)
+        return verdict._replace(bound=far.bound, facts=facts)
 
 
 def _choose_test_points(

@@ -90,10 +90,13 @@ class ValidationSet:
         size: tuple[int, int],
         row_chunk: int,
         start_points: WeightedPoints | None = None,
+        draw_noise: error_equation.DrawNoise | None = None,
     ) -> None:
         self.problem, seed = run.problem, run.options.seed
         problem, dim = run.problem, run.problem.dim
-        self.paths = p = error_equation.paths(problem, *size, seed, stream, start_points)
+        self.paths = p = error_equation.paths(
+            problem, *size, seed, stream, start_points, draw_noise
+        )
         points = (
             np.concatenate([p.s.reshape(-1), p.t]),
             np.concatenate([p.y.reshape(-1, dim), p.x]),
@@ -110,7 +113,7 @@ class ValidationSet:
             noise = problem.paths.sample_noise(run.rng(f"{stream}, further"), p.s.shape, dim)
             ends = problem.paths.simulate(p.s, p.y, p.s, noise)
             u0 = initial_values(data, ends.position.reshape(-1, dim), run.ctx)
-            self.missed = p.grown * ends.weight * u0.reshape(p.s.shape)
+            self.missed = p.ratio * p.grown * ends.weight * u0.reshape(p.s.shape)
         self.reference = ReferenceValues(
             problem.linear_part(), data, (p.t, p.x), reference_stream(seed, stream), run.ctx, p.pool
         )
