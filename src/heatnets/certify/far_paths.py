@@ -69,8 +69,10 @@ def _far_error_at(
     if any(interval.reasons):  # a few samples carry the error: take four times as many
         more = _far_samples(u, t, x, chosen, 3 * number, rng)
         interval = _far_interval(np.concatenate([further, more], axis=1), options)
-    # The mean of samples is at most their root mean square.
-    bound = float(np.sum(np.abs(interval.mean) + interval.half) + np.sum(sizes[large[_FURTHER:]]))
+    # Half-widths count twice, because samples on far paths are skewed. In other directions the mean
+    # is at most the root mean square.
+    further_bounds = np.abs(interval.mean) + 2 * interval.half
+    bound = float(np.sum(further_bounds) + np.sum(sizes[large[_FURTHER:]]))
     reasons = next((why for why in interval.reasons if why), ())
     return bound, reasons if not bound <= half else ()
 

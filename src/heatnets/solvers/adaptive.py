@@ -70,7 +70,9 @@ class EquationGrowth(Growth):
             self.dictionary = Dictionary(run, self.data, self.state.block_sizes)
         self._growing = [design.name for design in self.dictionary.designs]
         run.ctx.require_memory(self.dictionary.plan(self._growing).memory, "the first round", "")
-        self._verdicts: dict[int, Verdict] = {}  # results of final checks
+        # Results of final checks by the number of features, without and with paths that go far.
+        self._verdicts: dict[int, Verdict] = {}
+        self._far_verdicts: dict[int, Verdict] = {}
 
     def repeat_rounds(self) -> None:
         for k, growing in enumerate(self.state.designs):
@@ -108,7 +110,8 @@ class EquationGrowth(Growth):
         if not error <= self.state.next_check_below:
             return False
         with self.run.clock.phase("check"):
-            if self._final_check(self.best).bound <= tol:
+            is_below = self._final_check(self.best).bound <= tol
+            if is_below and self._check_far_paths(self.best).bound <= tol:
                 return True
         self.state.next_check_below = error / 2  # check again when the error has halved
         return False
@@ -142,7 +145,7 @@ class EquationGrowth(Growth):
     def finish(self, why: str) -> Solution:
         problem, tol = self.run.problem, self.run.options.tol
         with self.run.clock.phase("check"):
-            verdict = self._final_check(self.best)
+            verdict = self._check_far_paths(self.best)
         met = None if tol is None else bool(verdict.bound <= tol)
         ending = StopReason(why, met, verdict.reasons, verdict.facts)
         fit = self.best._replace(error=verdict.error, validation_residual=verdict.residual)
@@ -198,17 +201,23 @@ class EquationGrowth(Growth):
             if not verdict.curable:
                 break
         self.run.iteration.check_error(cache, verdict.error)
-        verdict = self._check_far_paths(fit, verdict)
         self._verdicts[fit.features] = verdict
         return verdict
 
-    def _check_far_paths(self, fit: CandidateFit, verdict: Verdict) -> Verdict:
-        """The result of a final check with the error that only far paths meet.
+    def _check_far_paths(self, fit: CandidateFit) -> Verdict:
+        """The final check of a fit with the error that only far paths meet; made once.
 
         Sources that depend on u are left out.
         """
-        if not np.isfinite(verdict.error) or self.run.problem.source.uses_u:
-            return verdict
+        if fit.features not in self._far_verdicts:
+            verdict = self._final_check(fit)
+            if np.isfinite(verdict.error) and not self.run.problem.source.uses_u:
+                verdict = self._with_far_paths(fit, verdict)
+            self._far_verdicts[fit.features] = verdict
+        return self._far_verdicts[fit.features]
+
+    def _with_far_paths(self, fit: CandidateFit, verdict: Verdict) -> Verdict:
+        """The result of a final check, with a larger error where far paths show one."""
         known, scale = (verdict.error, verdict.bound), verdict.facts["size"]
         rows, sizes = self.dictionary.rows, self.dictionary.block_sizes
         far = add_far_error(self.run, rows, sizes, fit, known, scale)
