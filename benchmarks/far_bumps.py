@@ -1,7 +1,9 @@
 """Are bumps found that hardly any path reaches? Errors and estimates, with and without far paths.
 
     python benchmarks/far_bumps.py               the strangers 252 and 338 of seed 815847
-    python benchmarks/far_bumps.py --random 12   random bumps 4 to 6 standard deviations away
+    python benchmarks/far_bumps.py --random 12 --first 100    random bumps, from this seed on
+
+Random bumps are 4 to 6 standard deviations of a path away from most of the region.
 
 Each line: the true relative L2 error, the estimated one with and without paths that go far, and of
 six certified points how many are certified and how many of these are off by more than one (five)
@@ -112,7 +114,9 @@ def known_stranger(number: int) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--random", type=int, default=0, help="number of random bumps")
-    count = parser.parse_args().random
-    lines = map(random_bump, range(count)) if count else map(known_stranger, (252, 338))
+    parser.add_argument("--first", type=int, default=0, help="seed of the first one")
+    args = parser.parse_args()
+    seeds = range(args.first, args.first + args.random)
+    lines = map(random_bump, seeds) if args.random else map(known_stranger, (252, 338))
     for text in lines:
         print(text, flush=True)

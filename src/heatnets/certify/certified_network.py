@@ -302,7 +302,8 @@ class CertifiedNetwork:
             more = unit * left_out.bound
             cert = cert.add_allowance(more, left_out.reasons, "the error's square", target)
         elif smooth and not derivative:
-            far = far_error(self.network, points.s, points.y, options, cert.halfwidth / unit)
+            half = cert.halfwidth / unit
+            far = far_error(self.network, points.s, points.y, options, half, self._far_error > 0)
             cert = cert.add_allowance(unit * far.bound, far.reasons, "paths that go far", target)
         canonical_points = enumerate(zip(points.s, points.y, strict=True))
         doubts = [self._sampling_doubts(s, y, options, i) for i, (s, y) in canonical_points]
@@ -375,12 +376,16 @@ class CertifiedNetwork:
             return error
         return replace(error, certified=False, reasons=(doubt.words, *error.reasons))
 
+    @property
+    def _far_error(self) -> float:
+        """The relative error that the solve found on paths that go far; zero if none."""
+        return (self.stats.get("check") or {}).get("far_error", 0.0)
+
     def _with_far_error(self, error: RegionError) -> RegionError:
         """The result of `error`, not certified if the solve found more on paths that go far."""
-        far = (self.stats.get("check") or {}).get("far_error", 0.0)
-        if not far > error.high:
+        if not self._far_error > error.high:
             return error
-        text = f"paths that go too far for these samples carry an error of {far:.2g}"
+        text = f"paths that go too far for these samples carry an error of {self._far_error:.2g}"
         return replace(error, certified=False, reasons=(*error.reasons, text))
 
     @property

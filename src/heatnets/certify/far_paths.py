@@ -13,8 +13,8 @@ from heatnets.certify.error_equation import single_samples
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.certify.stretched_paths import FAR, Directions, draw_stretched, find_directions
 
-_SLOPES = 256  # gradients of the data, twice, from which the directions of a point are chosen
-_FEWEST = 256  # samples on far paths from a point
+_SLOPES = 1024  # gradients of the data, twice, from which the directions of a point are chosen
+_FEWEST = (256, 2048)  # samples on far paths from a point; with cause
 _SHARE = 16  # ordinary samples for one on a far path
 _FURTHER = 4  # directions at most that get further samples
 _MATTERS = 0.3  # share of a half-width below which an error does not matter
@@ -28,7 +28,12 @@ class FarAllowance(NamedTuple):
 
 
 def far_error(
-    u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, options: CertifyOptions, half: np.ndarray
+    u: NetworkEvaluator,
+    t: np.ndarray,
+    x: np.ndarray,
+    options: CertifyOptions,
+    half: np.ndarray,
+    with_cause: bool,
 ) -> FarAllowance:
     """Bound what paths beyond three standard deviations, in single directions, add to the error.
 
@@ -40,22 +45,32 @@ def far_error(
         x: points, (n, dim).
         options: of the certificate.
         half: half-widths of its intervals in canonical units, (n,).
+        with_cause: whether far paths are known to carry an error; then more samples are taken.
     """
+    fewest = _FEWEST[with_cause]
     bound, reasons = np.zeros(len(t)), list[tuple[str, ...]]([()] * len(t))
     for i in np.flatnonzero(t > 0):
-        bound[i], reasons[i] = _far_error_at(u, float(t[i]), x[i], options, int(i), float(half[i]))
+        bound[i], reasons[i] = _far_error_at(
+            u, float(t[i]), x[i], options, int(i), float(half[i]), fewest
+        )
     return FarAllowance(bound, reasons)
 
 
 def _far_error_at(
-    u: NetworkEvaluator, t: float, x: np.ndarray, options: CertifyOptions, i: int, half: float
+    u: NetworkEvaluator,
+    t: float,
+    x: np.ndarray,
+    options: CertifyOptions,
+    i: int,
+    half: float,
+    fewest: int,
 ) -> tuple[float, tuple[str, ...]]:
-    """The bound at point i, x (dim,), and the reasons not to certify it."""
+    """The bound at point i, x (dim,), by at least `fewest` samples, and reasons against it."""
     rng = options.rng("far paths", i)
     directions = find_directions(u.error_problem, x[None], t, rng, u.ctx, _SLOPES)
     if not len(directions):
         return 0.0, ()
-    number = max(options.samples // _SHARE, _FEWEST) // len(directions)
+    number = max(options.samples // _SHARE, fewest) // len(directions)
     first = _far_samples(u, t, x, directions, number, rng)
     sizes = np.sqrt(np.mean(first**2, axis=1))
     if not np.all(np.isfinite(sizes)):
@@ -63,7 +78,8 @@ def _far_error_at(
     large = [int(k) for k in np.argsort(-sizes) if sizes[k] > _MATTERS * half]
     if not large:
         return 0.0, ()
-    chosen, number = directions.take(large[:_FURTHER]), max(2 * options.samples // _SHARE, _FEWEST)
+    chosen = directions.take(large[:_FURTHER])
+    number = max(2 * options.samples // _SHARE, _FEWEST[0])
     further = _far_samples(u, t, x, chosen, number, rng)
     interval = _far_interval(further, options)
     if any(interval.reasons):  # a few samples carry the error: take four times as many

@@ -23,7 +23,7 @@ from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.function import Function
 from heatnets.pde.paths import PathSimulator
 
-_WIDTH = 2.0  # standard deviation of the stretched component
+_WIDTH = 3.0  # standard deviation of the stretched component
 _COORDINATES = 2**22  # most coordinates of gradients, or of candidates for points
 _LONGEST = 6.0  # times the usual noise: how far out gradients are taken
 _MOST = 8  # directions by each of two criteria
@@ -40,7 +40,7 @@ class Stretching(NamedTuple):
     """Distribution of the component of the noise along a direction.
 
     A share `ordinary` is standard normal; the rest is `beyond` plus the size of a normal number of
-    standard deviation 2. Likelihood ratios are then at most 1 / ordinary.
+    standard deviation 3. Likelihood ratios are then at most 1 / ordinary.
     """
 
     ordinary: float
