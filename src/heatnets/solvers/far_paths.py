@@ -56,7 +56,8 @@ def add_far_error(
     In each direction the root mean square of samples on paths that go beyond three standard
     deviations bounds the error that these paths carry. Where that is not small against the known
     error, further samples, on paths of all lengths, estimate the whole error. If the estimate is
-    not significant, it counts up to the bound. If a few samples carry it, the bound counts.
+    not significant, it counts up to the bound. If a few samples carry it, the root mean square of
+    the mean at each point takes its place, whose noise makes it too large.
 
     Args:
         run: the solve.
@@ -91,7 +92,9 @@ def add_far_error(
         tails = statistics.tail_weight(samples, chosen.statistics)
         estimate, high = square.root, square.upper(_NOISE)
         if not tails <= statistics.MAX_KURTOSIS_RATIO:
-            estimate, high = max(estimate, at_most), max(high, at_most)
+            # The mean square of means of samples is too large by their variance.
+            of_means = rms(samples.mean(axis=1)) / scale
+            estimate, high = max(estimate, of_means), max(high, at_most)
         elif not square.mean - square.noise > (known[0] / square.unit) ** 2:
             estimate, high = min(estimate, at_most), min(high, at_most)
         if np.isfinite(estimate):
