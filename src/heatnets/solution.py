@@ -120,7 +120,8 @@ class Solution(CertifiedNetwork):
             Values of shape () or (n,).
         """
         points = self._locate(t, x)
-        value = points.value_scale * self._sum(network.values, points, 4 * self.problem.dim)
+        floats = self._equation.value_workspace(self.problem.dim)
+        value = points.value_scale * self._sum(network.values, points, floats)
         return value[0] if points.single else value
 
     @in_context
@@ -135,7 +136,8 @@ class Solution(CertifiedNetwork):
             Gradients of shape (dim,) or (n, dim).
         """
         points = self._locate(t, x)
-        slope = points.slope * self._sum(network.gradients, points, 8 * self.problem.dim)
+        floats = 2 * self._equation.value_workspace(self.problem.dim)
+        slope = points.slope * self._sum(network.gradients, points, floats)
         return slope[0] if points.single else slope
 
     @in_context

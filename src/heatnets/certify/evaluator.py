@@ -45,6 +45,7 @@ class NetworkEvaluator:
     ) -> None:
         self.canonical, self._data, self._blocks = canonical, data, blocks
         self._seed, self.ctx, self._dim = seed, ctx, canonical.dim
+        self._floats = data.value_workspace(canonical.dim)
         starts = (
             float(np.asarray(block.initial_coefficient) @ np.asarray(w)[:, 0])
             for block, w in blocks
@@ -85,15 +86,15 @@ class NetworkEvaluator:
 
     def value(self, *points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """ũ, and Σ |w_j φ_j|: the scale of its rounding errors."""
-        return self._sum(network.values_with_abs_sum, self._data, 4 * self._dim, points)
+        return self._sum(network.values_with_abs_sum, self._data, self._floats, points)
 
     def gradient(self, *points: np.ndarray) -> np.ndarray:
         """∇ũ."""
-        return self._sum(network.gradients, self._data, 8 * self._dim, points)
+        return self._sum(network.gradients, self._data, 2 * self._floats, points)
 
     def second_derivative(self, *curves: np.ndarray) -> np.ndarray:
         """The second derivative of ũ along curves (t, x, w, c)."""
-        return self._sum(network.second_derivatives, self._data, 16 * self._dim, curves)
+        return self._sum(network.second_derivatives, self._data, 4 * self._floats, curves)
 
     def residual(self, *points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """R = F - (∂_t - div A ∇)ũ, and the sum of |its terms|."""

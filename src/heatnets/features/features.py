@@ -80,6 +80,10 @@ class Equation(eqx.Module):
         """Floats needed to evaluate the data with their derivatives at one point."""
         return max(f.workspace(dim) for f in self._of_features.values())
 
+    def value_workspace(self, dim: int) -> int:
+        """Floats needed to evaluate a feature at one point, without derivatives."""
+        return max(f.value_workspace(dim) for f in self._of_features.values())
+
     @property
     def laplacian_methods(self) -> dict[str, str]:
         """The method for the second derivatives of each function, for `stats["laplacian"]`."""

@@ -101,7 +101,7 @@ def value_rows(
     row_chunk: int | None = None,
 ) -> Float[Array, "rows columns"]:
     """Matrix of the value rows: (t/T)^k φ_j at the points, columns as in `residual_rows`."""
-    floats = 4 * points[1].shape[1]
+    floats = equation.value_workspace(points[1].shape[1])
     values = assemble_matrix(
         _value_entry, blocks, equation, points, floats, ctx, label=label, row_chunk=row_chunk
     )

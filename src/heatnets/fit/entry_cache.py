@@ -112,7 +112,8 @@ class EntryCache:
         """∇ of the fit of the first columns, (points, dim); `weights` (degree + 1, features)."""
         (powers, count), first = weights.shape, 0
         scaled = (weights / self.problem.horizon ** np.arange(powers)[:, None]).T
-        total, floats = np.zeros_like(self.points[1]), 8 * self.problem.dim
+        total = np.zeros_like(self.points[1])
+        floats = 2 * self.data.value_workspace(self.problem.dim)
         for block in self.blocks:
             size = len(block.initial_coefficient)
             if first < count and size:

@@ -82,18 +82,18 @@ class CanonicalProblem:
     @cached_property
     def paths(self) -> PathSimulator:
         """The path simulator for validation."""
-        return self._simulator(self.steps)
+        return self._simulator(self.steps, np.asarray(self.steps))
 
     @cached_property
     def feature_paths(self) -> PathSimulator:
         """The path simulator inside features."""
         return self._simulator(FEATURE_STEPS)
 
-    def _simulator(self, steps: int) -> PathSimulator:
+    def _simulator(self, steps: int, used: np.ndarray | None = None) -> PathSimulator:
         """Exact paths if coefficients are constant, Euler paths if they vary."""
         if self.coefficients is None:
             return ExactPaths(self.diffusion)
-        return EulerPaths(self.coefficients, steps)
+        return EulerPaths(self.coefficients, steps, used)
 
     def with_source_guess(self, source: SemilinearSource | None = None) -> CanonicalProblem:
         """The problem with a function of (s, y) for features: F at a guess of v.

@@ -109,11 +109,13 @@ class ExactPaths(PathSimulator):
 class EulerPaths(PathSimulator):
     """Simulator for coefficient fields: `steps` equal time steps, by Euler or the user's scheme.
 
-    The noise is standard normal, (steps, dim).
+    The noise is standard normal, (steps, dim). With `used`, a path has only so many steps, and the
+    rest of the noise is not used: paths with all numbers of steps share one program.
     """
 
     coefficients: CoefficientField
     steps: int = eqx.field(static=True)
+    used: Any = None  # number of steps, an integer array (); None for `steps`
 
     def noise_shape(self, dim: int) -> tuple[int, ...]:
         return (self.steps, dim)
@@ -125,7 +127,8 @@ class EulerPaths(PathSimulator):
         transform = self.coefficients.transform
         begin = transform.inverse_time(jnp.asarray(t))
         end = transform.inverse_time(jnp.asarray(t - lag))
-        h = (end - begin) / self.steps  # equal steps of the user's time
+        used = self.steps if self.used is None else self.used
+        h = (end - begin) / used  # equal steps of the user's time
 
         def step(state: tuple[Any, Any, Any], k: Any, normal: Any) -> tuple[Any, Any, Any]:
             y, log_weight, total_push = state
@@ -135,13 +138,17 @@ class EulerPaths(PathSimulator):
             return y, log_weight + change, total_push + push
 
         state = (x, jnp.zeros(()), jnp.zeros_like(x))
-        if self.steps <= _UNROLLED and not self.coefficients.is_expensive:
+        if self.steps <= _UNROLLED and not self.coefficients.is_expensive and self.used is None:
             for k in range(self.steps):
                 state = step(state, k, noise[k])
         else:
-            state, _ = jax.lax.scan(
-                lambda s, kn: (step(s, *kn), None), state, (jnp.arange(self.steps), noise)
-            )
+
+            def next_state(state: Any, kn: tuple[Any, Any]) -> tuple[Any, None]:
+                if self.used is None:
+                    return step(state, *kn), None
+                return jax.lax.cond(kn[0] < used, lambda s: step(s, *kn), lambda s: s, state), None
+
+            state, _ = jax.lax.scan(next_state, state, (jnp.arange(self.steps), noise))
         return PathEnd(state[0], jnp.exp(state[1]), state[2])
 
     def simulate(self, t: Any, x: Any, lag: Any, noise: Any) -> PathEnd:
@@ -170,14 +177,20 @@ class EulerPaths(PathSimulator):
 
     def split_into(self, parts: int) -> PathSimulator:
         # Pieces have random lengths: the longest of eight is nearly half of the path.
-        return self if parts <= 2 else EulerPaths(self.coefficients, max(4, self.steps // 2))
+        if parts <= 2:
+            return self
+        steps = max(4, self.steps // 2)
+        return EulerPaths(self.coefficients, steps, np.asarray(steps))
 
     def richardson_levels(self, noise: Any) -> list[tuple[float, Any, Any]]:
-        levels: list[tuple[float, Any, Any]] = [(2.0, self, noise)]
-        for factor in (-1.0, 0.0):
-            # Two increments of a Brownian path become one of twice the time.
-            noise = (noise[..., 0::2, :] + noise[..., 1::2, :]) / np.sqrt(2.0)
-            levels.append((factor, EulerPaths(self.coefficients, levels[-1][1].steps // 2), noise))
+        levels: list[tuple[float, Any, Any]] = []
+        for factor, used in ((2.0, self.steps), (-1.0, self.steps // 2), (0.0, self.steps // 4)):
+            if levels:  # two increments of a Brownian path become one of twice the time
+                noise = (noise[..., 0::2, :] + noise[..., 1::2, :]) / np.sqrt(2.0)
+            xp = np if isinstance(noise, np.ndarray) else jnp
+            rest = xp.zeros((*noise.shape[:-2], self.steps - used, noise.shape[-1]))
+            level = EulerPaths(self.coefficients, self.steps, np.asarray(used))
+            levels.append((factor, level, xp.concatenate([noise, rest], axis=-2)))
         return levels
 
 

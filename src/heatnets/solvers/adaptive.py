@@ -22,7 +22,7 @@ from heatnets.features.features import Equation
 from heatnets.fit.assembly import value_and_residual_rows
 from heatnets.fit.collocation import sample_points
 from heatnets.fit.iteration import CandidateFit
-from heatnets.pde.laplacian import CLOSED_FORM
+from heatnets.pde.laplacian import CLOSED_FORM, CoordinateSums
 from heatnets.solution import Solution
 from heatnets.solvers import stopping
 from heatnets.solvers.candidate_fits import Dictionary
@@ -279,7 +279,8 @@ def _choose_block_sizes(run: Run, data: Equation) -> BlockSizes:
     This happens for automatic Laplacians in high dimension: that of a product, for example, costs
     d² operations. The time per entry is measured in a trial.
     """
-    is_automatic = any(method != CLOSED_FORM.name for method in data.laplacian_methods.values())
+    fast = (CLOSED_FORM.name, CoordinateSums.name)
+    is_automatic = any(method not in fast for method in data.laplacian_methods.values())
     if not is_automatic or run.problem.dim <= 100 or run.ctx.device.platform != "cpu":
         return BlockSizes()
     names = [design.name for design in run.options.directions]
