@@ -15,6 +15,7 @@ from jaxtyping import Array
 # π/2 in three parts; the first two have trailing zeros, so that n times them is exact (Cody and
 # Waite).
 _HALF_PI = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21)
+_STAGE = 2.0**20  # a multiple of four: whole turns
 # Minimax coefficients on [-π/4, π/4], as in the Cephes library: (sin r - r)/r³ and
 # (cos r - 1 + r²/2)/r⁴ as polynomials in r², highest power first.
 _SIN = (
@@ -37,7 +38,9 @@ _COS = (
 
 def _shifted_sine(x: Array, turns: int) -> Array:
     """sin(x + turns π/2)."""
-    # Range reduction: x = n π/2 + r with |r| <= π/4.
+    # Range reduction in two stages: by multiples m of 2^20 π/2, then x = n π/2 + r, |r| <= π/4.
+    m = jnp.round(x * (2 / np.pi / _STAGE))
+    x = ((x - m * (_STAGE * _HALF_PI[0])) - m * (_STAGE * _HALF_PI[1])) - m * (_STAGE * _HALF_PI[2])
     n = jnp.round(x * (2 / np.pi))
     r = ((x - n * _HALF_PI[0]) - n * _HALF_PI[1]) - n * _HALF_PI[2]
     z = r * r
@@ -45,8 +48,8 @@ def _shifted_sine(x: Array, turns: int) -> Array:
     cosine = 1 - 0.5 * z + z * z * _horner(_COS, z)
     k = n + turns - 4 * jnp.floor(0.25 * (n + turns))  # quadrant: 0, 1, 2, 3
     value = jnp.where((k == 1) | (k == 3), cosine, sine)
-    # Beyond |x| = 1.6e6 the reduction loses digits: NaN rather than a wrong value.
-    return jnp.where(jnp.abs(n) < 2**20, jnp.where(k >= 2, -value, value), jnp.nan)
+    # Beyond |x| = 1.7e12 the reduction loses digits: NaN rather than a wrong value.
+    return jnp.where(jnp.abs(m) < _STAGE, jnp.where(k >= 2, -value, value), jnp.nan)
 
 
 def _horner(coefficients: tuple[float, ...], z: Array) -> Array:
@@ -59,13 +62,13 @@ def _horner(coefficients: tuple[float, ...], z: Array) -> Array:
 
 @jax.custom_jvp
 def sin(x: Array) -> Array:
-    """sin x for |x| < 1e6; NaN for |x| > 1.6e6."""
+    """sin x for |x| < 1e12; NaN for |x| > 1.7e12."""
     return jax.lax.platform_dependent(x, cpu=lambda x: _shifted_sine(x, 0), default=jnp.sin)
 
 
 @jax.custom_jvp
 def cos(x: Array) -> Array:
-    """cos x for |x| < 1e6; NaN for |x| > 1.6e6."""
+    """cos x for |x| < 1e12; NaN for |x| > 1.7e12."""
     return jax.lax.platform_dependent(x, cpu=lambda x: _shifted_sine(x, 1), default=jnp.cos)
 
 

@@ -17,12 +17,12 @@ from heatnets.features.features import (
     TransportedSource,
     VaryingEquation,
 )
+from heatnets.pde import coordinate_sums
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.function import Function
 from heatnets.pde.laplacian import (
     NO_LAPLACIAN,
     ComposedFunction,
-    CoordinateSums,
     FunctionWithLaplacian,
     select_method,
 )
@@ -97,7 +97,7 @@ def build_equation(problem: CanonicalProblem, seed: int) -> tuple[Equation, dict
             continue
         if part != "initial" and use_chain_rule:
             inner = functions["initial"]
-            if not isinstance(inner.method, CoordinateSums):
+            if not _is_reducible(function, problem.dim):
                 functions[part] = ComposedFunction(
                     function, inner.method, inner.diffusion, inner=inner
                 )
@@ -109,6 +109,16 @@ def build_equation(problem: CanonicalProblem, seed: int) -> tuple[Equation, dict
         if reasons:
             skipped[name] = reasons
     return replace(equation, functions=functions), skipped
+
+
+def _is_reducible(function: Function, dim: int) -> bool:
+    """Whether a function of (s, y) is a function of few sums over coordinates."""
+    shapes = [jax.ShapeDtypeStruct(shape, np.float64) for shape in ((), (dim,))]
+    try:
+        coordinate_sums.describe(function, shapes)
+    except coordinate_sums.NotReducible:
+        return False
+    return True
 
 
 def to_jax(tree: Any) -> Any:

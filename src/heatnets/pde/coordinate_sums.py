@@ -2,7 +2,7 @@
 
 quadratic sums   ℓ_k(x) is a polynomial of degree two at most: x_1, a·x, |x|², x·Wx, Σ x_i x_{i+1}
 additive sums    ℓ_k(t, x) = Σ_i c_ki g_i(t, x_i) with any g_i
-The head h is all the rest. `CoordinateSums` finds the sums; `Expansion` evaluates f along x + σe.
+The head h is all the rest. `CoordinateSums` finds the sums; `transport` evaluates f along x + σe.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class _Wide:
         base: ... a wide quantity; None stands for itself.
         summand: for a sum over coordinates: the coordinatewise quantity g of which it is C g ...
         matrix: ... and C, (k, dim) or (dim,); None for a vector of ones.
+        is_square: whether it is a square, or a sum of squares.
     """
 
     shape: tuple[int, ...]
@@ -91,6 +92,7 @@ class _Wide:
     base: _Wide | None = None
     summand: _Wide | None = None
     matrix: Any = None
+    is_square: bool = False
 
     @property
     def is_quadratic(self) -> bool:
@@ -124,6 +126,7 @@ class _Interpreter:
     take: Callable[[_Wide], Any]
     sums: dict[Any, tuple[_Wide, Any]] = field(default_factory=dict)
     wide: dict[Any, _Wide] = field(default_factory=dict)  # by operation and inputs
+    largest: int = 1  # size of the largest array that depends on sums
 
     @property
     def few(self) -> int:
@@ -155,6 +158,8 @@ class _Interpreter:
             if on_sums and number is not None and prod(shape) > self.few:
                 return [_Combination(shape, [(number, None)])]
             values = _bind(eqn, [v.value for v in inputs])
+            if on_sums:
+                self.largest = max(self.largest, *(prod(np.shape(v)) for v in values))
             return [_Narrow(v, on_sums, timed, number) for v in values]
         if len(eqn.outvars) > 1:
             raise NotReducible(f"{name} of all coordinates")
@@ -162,10 +167,14 @@ class _Interpreter:
             return [self._combine(eqn, name, inputs, shape)]
         if shape == () and name in ("reduce_sum", "dot_general"):
             vectors = [v for v in inputs if _shape(v) == (self.dim,)]
-            if len(vectors) == len(inputs):
+            if len(vectors) == len(inputs) and _is_float64(eqn):
                 return [self._combine(eqn, name, inputs, shape)]
         quantity = self._operate(eqn, name, inputs, shape)
-        return [self.reduce(quantity) if prod(shape) <= self.few else quantity]
+        if prod(shape) > self.few:
+            return [quantity]
+        if eqn.outvars[0].aval.dtype != jnp.float64:
+            raise NotReducible("a sum that is not of type float64")
+        return [self.reduce(quantity)]
 
     def _operate(self, eqn: Any, name: str, inputs: list[Any], shape: tuple[int, ...]) -> _Wide:
         """A wide quantity made from wide quantities and from numbers that do not depend on x."""
@@ -190,12 +199,17 @@ class _Interpreter:
             degree,
             coordinatewise,
             any(v.timed for v in inputs),
-            _FAST.get(name, lambda *values: _bind(eqn, values)[0]),
+            _FAST[name]
+            if name in _FAST and _is_float64(eqn)
+            else lambda *values: _bind(eqn, values)[0],
             tuple(v if isinstance(v, _Wide) else v.value for v in inputs),
             factor,
             base,
             summand,
             matrix,
+            name == "square"
+            or (name == "integer_pow" and eqn.params["y"] % 2 == 0)
+            or (name == "reduce_sum" and inputs[0].is_square),
         )
         return self.wide[key]
 
@@ -229,7 +243,9 @@ class _Interpreter:
             if degree is None and not coordinatewise:
                 raise NotReducible("a product mixes coordinates")
             timed = v.timed or w.timed
-            self.wide[key] = _Wide(v.shape, degree, coordinatewise, timed, jnp.multiply, (v, w))
+            self.wide[key] = _Wide(
+                v.shape, degree, coordinatewise, timed, jnp.multiply, (v, w), is_square=v is w
+            )
         return self.wide[key]
 
     def reduce(self, quantity: _Wide) -> _Narrow:
@@ -245,13 +261,19 @@ class _Interpreter:
     def _combine(self, eqn: Any, name: str, inputs: list[Any], shape: tuple[int, ...]) -> Any:
         """A linear operation on wide quantities with factors that depend on sums."""
         first, second = (self._terms(v) for v in (inputs[0], inputs[-1]))
+        if not all(v.aval.dtype == jnp.float64 for v in (*eqn.invars, *eqn.outvars)):
+            raise NotReducible(f"{name} of numbers that are not of type float64")
         is_scaling = name == "dot_general" and () in map(_shape, inputs)
         if name in ("add", "add_any", "sub"):
             sign = -1.0 if name == "sub" else 1.0
-            return _Combination(shape, [*first, *((sign * c, v) for c, v in second)])
+            terms = [*first, *((sign * c, v) for c, v in second)]
+            if len({v is None for _, v in terms}) > 1:
+                # As x - mean(x): the square, expanded, would lose digits.
+                raise NotReducible("a vector shifted by a function of sums")
+            return _Combination(shape, terms)
         if name == "neg":
             return _Combination(shape, [(-c, v) for c, v in first])
-        if name in _COPIES:
+        if name in _COPIES and _is_float64(eqn):
             return inputs[0]
         if (
             is_scaling
@@ -336,6 +358,18 @@ def _factor(name: str, inputs: list[Any]) -> tuple[Any, _Wide | None]:
     return number * first.factor, first.base or first
 
 
+def _is_float64(eqn: Any) -> bool:
+    """Whether all arrays of an operation are float64: a cast is not linear."""
+    return (
+        all(v.aval.dtype == jnp.float64 for v in eqn.outvars)
+        and all(
+            jnp.issubdtype(v.aval.dtype, jnp.integer) or v.aval.dtype == jnp.float64
+            for v in eqn.invars[1:]
+        )
+        and eqn.invars[0].aval.dtype == jnp.float64
+    )
+
+
 def _limit(degree: int | None) -> int | None:
     return degree if degree is not None and degree <= 2 else None
 
@@ -343,6 +377,8 @@ def _limit(degree: int | None) -> int | None:
 def _degree(eqn: Any, name: str, inputs: list[Any]) -> int | None:
     """The degree of an operation's result as a polynomial in x; None beyond two."""
     degrees = [v.degree if isinstance(v, _Wide) else 0 for v in inputs]
+    if not _is_float64(eqn):
+        return None
     if name in _LINEAR_NAMES or name in _COPIES or name in ("neg", "div"):
         return degrees[0] if not any(isinstance(v, _Wide) for v in inputs[1:]) else None
     if name == "integer_pow":
@@ -396,12 +432,20 @@ class CoordinateSums:
 
     def __init__(self, f: Callable[..., Array], times: Sequence[Array], dim: int) -> None:
         self.dim = dim
+        if any(map(np.ndim, times)):
+            raise NotReducible("arguments besides x that are vectors")
         arrays, rest = eqx.partition(f, lambda leaf: isinstance(leaf, jax.Array | np.ndarray))
         self._arrays, structure = jax.tree.flatten(arrays)
         shapes = tuple((np.shape(a), str(jnp.result_type(a))) for a in self._arrays)
-        self._closed = _jaxpr(rest, structure, shapes, len(times), dim)
         self.sums: list[_Wide] = []
-        self._run(times, self._keep)
+        self.head_size = 1  # of the largest array of the head
+        try:
+            self._closed = _jaxpr(rest, structure, shapes, len(times), dim)
+            self._run(times, self._keep)
+        except NotReducible:
+            raise
+        except Exception as error:  # what the interpreter does not know
+            raise NotReducible(f"{type(error).__name__} in its program") from error
         if sum(self.sizes) > MAX_SUMS:
             raise NotReducible(f"more than {MAX_SUMS} sums over coordinates")
 
@@ -432,6 +476,7 @@ class CoordinateSums:
             x = interpreter.reduce(x)
         arguments = [*map(_Narrow, self._arrays), *(_Narrow(t, False, True) for t in times), x]
         (result,) = interpreter.run(self._closed, arguments)
+        self.head_size = max(self.head_size, interpreter.largest)
         if not isinstance(result, _Narrow):
             raise NotReducible("the result is a vector")
         return jnp.asarray(result.value, jnp.float64)
@@ -460,7 +505,11 @@ class _QuadraticAlong:
     def components(self, shift: Array) -> Array:
         """Its components at σ = shift, (m,)."""
         line = self.value + shift * self.slope
-        return line if self.is_affine else line + 0.5 * shift**2 * self.curvature
+        if self.is_affine:
+            return line
+        total = line + 0.5 * shift**2 * self.curvature
+        # Rounding must not make a sum of squares negative.
+        return jnp.where(total < 0, 0.0, total) if self._quantity.is_square else total
 
     def gradients(self, shift: Array, scale: Callable[[Array], Array]) -> Array:
         """Sᵀ∇ of its components at σ = shift, (m, dim)."""
@@ -710,17 +759,18 @@ def _transposed_sqrt(diffusion: Diffusion, dim: int) -> Callable[[Array], Array]
     return jax.vmap(lambda row: transpose(row)[0])
 
 
-def has_additive_sums(f: Callable[..., Array], shapes: Sequence[Any]) -> bool:
-    """Whether f has additive sums besides quadratic ones, for arguments of these shapes.
+def describe(f: Callable[..., Array], shapes: Sequence[Any]) -> tuple[bool, int]:
+    """Whether f has additive sums besides quadratic ones, and the size of its head's arrays.
 
-    Raises `NotReducible` if f has no such form.
+    `shapes` are those of its arguments. Raises `NotReducible` if f has no such form.
     """
-    sums: list[_Wide] = []
+    forms: list[CoordinateSums] = []
 
     def find(*args: Array) -> Array:
         *times, x = args
-        sums.extend(CoordinateSums(f, times, x.size).sums)
+        forms.append(CoordinateSums(f, times, x.size))
         return x
 
     jax.eval_shape(find, *shapes)
-    return not all(quantity.is_quadratic for quantity in sums)
+    (form,) = forms
+    return not all(quantity.is_quadratic for quantity in form.sums), form.head_size

@@ -36,6 +36,7 @@ _NARROW = 8  # arrays up to this multiple of the dimension count as vectors
 _CHUNK = 32  # coordinates per step of the last method
 _EXACT_CHECK = 4096  # up to this dimension the check sums all d second derivatives, ...
 _DIRECTIONS = 64  # ... and beyond it takes the mean over this number of random directions
+_PATH_TOLERANCE = 1e-10  # of a value along a path, against relative changes of x
 _UNIT = Diagonal(1.0)
 
 
@@ -111,9 +112,10 @@ class CoordinateSums(Method):
 
     name = "coordinate sums"
     has_additive_sums: bool = True  # besides quadratic sums
+    head_size: int = 1  # size of the largest array of the head
 
     def for_function(self, f: FunctionWithLaplacian, shapes: Sequence[Any]) -> Method | None:
-        return CoordinateSums(coordinate_sums.has_additive_sums(f.function, shapes))
+        return CoordinateSums(*coordinate_sums.describe(f.function, shapes))
 
     def laplacian(self, f: FunctionWithLaplacian, *args: Array) -> Array:
         full_rank = f.diffusion.full_rank_part if f.diffusion.scalar is None else _UNIT
@@ -121,10 +123,10 @@ class CoordinateSums(Method):
 
     def workspace(self, dim: int, largest: int) -> int:
         # For quadratic sums all vectors belong to the point, or to the direction.
-        return 24 * dim if self.has_additive_sums else 64
+        return 64 * self.head_size + (24 * dim if self.has_additive_sums else 0)
 
     def value_workspace(self, dim: int) -> int:
-        return 4 * dim if self.has_additive_sums else 16
+        return 16 * self.head_size + (4 * dim if self.has_additive_sums else 0)
 
     def transport(
         self, f: FunctionWithLaplacian, times: Sequence[Array], x: Array, shift: Array, e: Array
@@ -378,9 +380,10 @@ def select_method(
 def _has_quadratic_sums(f: FunctionWithLaplacian, shapes: Sequence[Any]) -> bool:
     """Whether f is a function of few quadratic sums over coordinates."""
     try:
-        return not coordinate_sums.has_additive_sums(f.function, shapes)
-    except Exception:
+        has_additive_sums, head_size = coordinate_sums.describe(f.function, shapes)
+    except coordinate_sums.NotReducible:
         return False
+    return not has_additive_sums and head_size == 1
 
 
 def _largest_array(jaxpr: Any) -> int:
@@ -436,13 +439,14 @@ def _compare(
     derivatives along the directions (n, dim).
 
     Returns:
-        The Laplacian, the value of f, the reference, the size of the second derivatives, and the
-        standard error of the reference.
+        The Laplacian, the value of f, the reference, the size of the second derivatives, the
+        standard error of the reference, the error of the value along a path, and its scale.
     """
     f, x = candidate.whitened(*args)
     claimed, value = candidate.laplacian(*args), candidate(*args)
+    path = _compare_path(candidate, args, value)
     if directions is None:
-        return claimed, value, *_by_jvps(f, x), jnp.zeros(())
+        return claimed, value, *_by_jvps(f, x), jnp.zeros(()), *path
     terms = jax.lax.map(lambda v: _second_derivative(f, x, v), jnp.asarray(directions))
     # E[vᵀHv] = tr H for a Hessian H and random signs v.
     return (
@@ -451,7 +455,25 @@ def _compare(
         jnp.mean(terms),
         jnp.max(jnp.abs(terms)),
         jnp.std(terms, ddof=1) / np.sqrt(len(directions)),
+        *path,
     )
+
+
+def _compare_path(
+    candidate: FunctionWithLaplacian, args: tuple[Any, ...], value: Array
+) -> tuple[Array, Array]:
+    """The error of the value at the end of a path, and how much a change of x may change it.
+
+    Only coordinate sums compute a value along a path in a way of their own.
+    """
+    if not isinstance(candidate.method, CoordinateSums):
+        return jnp.zeros(()), jnp.ones(())
+    *times, x = args
+    e, shift = 0.7 * jnp.roll(x, 1) + 0.3, jnp.asarray(1.3)
+    moved = candidate.transport(times, x - shift * e, shift, e)
+    slope = gradient(lambda y: candidate.function(*times, y), jnp.asarray(x))
+    condition = jnp.linalg.norm(slope) * (jnp.linalg.norm(x) + jnp.linalg.norm(e))
+    return moved - value, jnp.abs(value) + condition
 
 
 def _check(candidate: FunctionWithLaplacian, args: Sequence[np.ndarray]) -> str | None:
@@ -463,7 +485,11 @@ def _check(candidate: FunctionWithLaplacian, args: Sequence[np.ndarray]) -> str 
     if candidate.method.is_reference and signs is None:
         return None  # the check would compare the method with itself
     arrays = tuple(np.asarray(a, np.float64) for a in args)
-    laplacian, value, reference, size, noise = map(float, _compare(candidate, arrays, signs))
+    laplacian, value, reference, size, noise, change, scale = map(
+        float, _compare(candidate, arrays, signs)
+    )
+    if not abs(change) <= _PATH_TOLERANCE * scale:
+        return f"its value along a path differs by {change:.2g} of {scale:.2g}"
     # Only rounding errors are allowed: relative to the second derivatives, or to the value if these
     # are zero (linear functions).
     allowed = candidate.method.tolerance * size + 6 * noise + 1e-12 * abs(value)
