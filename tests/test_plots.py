@@ -186,7 +186,9 @@ def test_residuals_by_size_and_by_time(fixed):
     heights = np.array([bar.get_height() for bar in often.patches])
     edges = np.array([bar.get_x() for bar in often.patches])
     assert heights.sum() == 600
-    assert heights[edges > np.median(found)].sum() == pytest.approx(300, abs=40)
+    # Bars from the first edge above the median on hold the residuals from there on.
+    upper = edges > np.median(found)
+    assert heights[upper].sum() == np.sum(found >= edges[upper].min() * (1 - 1e-12))
     median, rms, largest = (line.get_xdata()[0] for line in often.lines)
     np.testing.assert_allclose(
         [median, rms, largest], [np.median(found), np.sqrt(np.mean(found**2)), found.max()]

@@ -72,7 +72,7 @@ class SolveStats:
     residual_train: float
     residual_held_out: float | None
     laplacian: Mapping[str, str]  # method for the second derivatives of each function
-    laplacian_skipped: Mapping[str, list[str]]  # methods that failed a test, with reasons
+    laplacian_skipped: Mapping[str, tuple[str, ...]]  # methods that failed a test, with reasons
     iterations: tuple[tuple[float, ...], ...]  # relative changes by Newton or Picard steps
     seconds: Mapping[str, float]  # per phase
     peak_bytes: int
@@ -153,7 +153,7 @@ class Run:
             residual_train=fit.training_residual,
             residual_held_out=fit.validation_residual,
             laplacian={} if is_mild_growth else data.laplacian_methods,
-            laplacian_skipped=skipped or {},
+            laplacian_skipped={name: tuple(why) for name, why in (skipped or {}).items()},
             iterations=tuple(map(tuple, iterations or ())),
             seconds=MappingProxyType(self.clock.seconds),
             peak_bytes=peak_bytes(self.ctx.device),
