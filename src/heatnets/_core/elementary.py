@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-# π/2 in three parts; the first two have trailing zeros, so that n times them is exact (Cody and
-# Waite).
-_HALF_PI = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21)
-_STAGE = 2.0**20  # a multiple of four: whole turns
+# π/2 in four parts; the first has 27 binary digits, the next two have 26, so that n times them is
+# exact for |n| < 2^26 (Cody and Waite).
+_HALF_PI = (1.570796325802803, 9.920935739593517e-10, 5.721188709663575e-18, 1.6446256936324258e-26)
+_MOST_TURNS = 2.0**26
 # Minimax coefficients on [-π/4, π/4], as in the Cephes library: (sin r - r)/r³ and
 # (cos r - 1 + r²/2)/r⁴ as polynomials in r², highest power first.
 _SIN = (
@@ -38,18 +38,16 @@ _COS = (
 
 def _shifted_sine(x: Array, turns: int) -> Array:
     """sin(x + turns π/2)."""
-    # Range reduction in two stages: by multiples m of 2^20 π/2, then x = n π/2 + r, |r| <= π/4.
-    m = jnp.round(x * (2 / np.pi / _STAGE))
-    x = ((x - m * (_STAGE * _HALF_PI[0])) - m * (_STAGE * _HALF_PI[1])) - m * (_STAGE * _HALF_PI[2])
+    # Range reduction: x = n π/2 + r with |r| <= π/4.
     n = jnp.round(x * (2 / np.pi))
-    r = ((x - n * _HALF_PI[0]) - n * _HALF_PI[1]) - n * _HALF_PI[2]
+    r = (((x - n * _HALF_PI[0]) - n * _HALF_PI[1]) - n * _HALF_PI[2]) - n * _HALF_PI[3]
     z = r * r
     sine = r + r * z * _horner(_SIN, z)
     cosine = 1 - 0.5 * z + z * z * _horner(_COS, z)
     k = n + turns - 4 * jnp.floor(0.25 * (n + turns))  # quadrant: 0, 1, 2, 3
     value = jnp.where((k == 1) | (k == 3), cosine, sine)
-    # Beyond |x| = 1.7e12 the reduction loses digits: NaN rather than a wrong value.
-    return jnp.where(jnp.abs(m) < _STAGE, jnp.where(k >= 2, -value, value), jnp.nan)
+    # Beyond |x| = 1.05e8 the reduction loses digits: NaN rather than a wrong value.
+    return jnp.where(jnp.abs(n) < _MOST_TURNS, jnp.where(k >= 2, -value, value), jnp.nan)
 
 
 def _horner(coefficients: tuple[float, ...], z: Array) -> Array:
@@ -62,13 +60,13 @@ def _horner(coefficients: tuple[float, ...], z: Array) -> Array:
 
 @jax.custom_jvp
 def sin(x: Array) -> Array:
-    """sin x for |x| < 1e12; NaN for |x| > 1.7e12."""
+    """sin x for |x| < 1e8; NaN for |x| > 1.06e8."""
     return jax.lax.platform_dependent(x, cpu=lambda x: _shifted_sine(x, 0), default=jnp.sin)
 
 
 @jax.custom_jvp
 def cos(x: Array) -> Array:
-    """cos x for |x| < 1e12; NaN for |x| > 1.7e12."""
+    """cos x for |x| < 1e8; NaN for |x| > 1.06e8."""
     return jax.lax.platform_dependent(x, cpu=lambda x: _shifted_sine(x, 1), default=jnp.cos)
 
 
