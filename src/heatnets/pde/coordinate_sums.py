@@ -208,6 +208,7 @@ class _Interpreter:
             summand,
             matrix,
             name == "square"
+            or (name == "mul" and inputs[0] is inputs[1])
             or (name == "integer_pow" and eqn.params["y"] % 2 == 0)
             or (name == "reduce_sum" and inputs[0].is_square),
         )
@@ -320,7 +321,16 @@ class _Interpreter:
             key = ("total", id(v))
             if key not in self.wide:
                 summand = v if v.coordinatewise else None
-                self.wide[key] = _Wide((), v.degree, False, v.timed, jnp.sum, (v,), summand=summand)
+                self.wide[key] = _Wide(
+                    (),
+                    v.degree,
+                    False,
+                    v.timed,
+                    jnp.sum,
+                    (v,),
+                    summand=summand,
+                    is_square=v.is_square,
+                )
             total = total + factor * self.reduce(self.wide[key]).value
         return _Narrow(total, True, True)
 
