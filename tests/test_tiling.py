@@ -313,7 +313,7 @@ def test_no_array_of_points_times_features_times_dimension():
     ctx = execution.make_context(memory=2**27)
     strip, tile = tiling._chunk_sizes(128, data.workspace(200), (t, x), ctx)
     here = (jnp.asarray(t[:strip]), jnp.asarray(x[:strip]))
-    compiled = tiling._entries.on("cpu").lower(_value, blocks[0], data, here, tile).compile()
+    compiled = tiling._entries.compiled_for("cpu", False).lower(_value, blocks[0], data, here, tile).compile()
     temporaries = compiled.compiled.memory_analysis().temp_size_in_bytes
     assert temporaries <= ctx.tile_bytes
     assert value_rows(data, blocks, (t, x), ctx, "values").shape == (256, 128)
@@ -321,3 +321,27 @@ def test_no_array_of_points_times_features_times_dimension():
 
 def _value(data, feature, t, x):
     return feature.residual(data, t, x)
+
+
+@pytest.mark.usefixtures("x64")
+def test_blocks_are_written_alike_on_the_host_and_on_a_device():
+    parts = (np.arange(6.0).reshape(2, 3), -np.ones((2, 3)))
+    host = tiling._write_host((np.zeros((4, 5)), np.zeros((4, 5))), parts, 1, 2)
+    device = tiling._write_device((tiling._zeros((4, 5)), tiling._zeros((4, 5))), parts, 1, 2)
+    for a, b, part in zip(host, device, parts, strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(a[1:3, 2:5], part)
+        assert np.sum(np.abs(a)) == np.sum(np.abs(part))
+
+
+@pytest.mark.usefixtures("x64")
+def test_small_and_large_calls_give_the_same_values():
+    """Small calls are compiled without optimisation."""
+    problem, data, blocks = system(dim=4, features=(8, 8))
+    t, x = hn.random_points(problem, 3)
+    for block in blocks:
+        small, large = (
+            tiling._entries.compiled_for("cpu", is_small)(_value, block, data, (t, x), 4)
+            for is_small in (True, False)
+        )
+        np.testing.assert_allclose(small, large, rtol=1e-12, atol=1e-13)

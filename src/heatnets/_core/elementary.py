@@ -59,22 +59,34 @@ def _horner(coefficients: tuple[float, ...], z: Array) -> Array:
 
 
 @jax.custom_jvp
-def sin(x: Array) -> Array:
-    """sin x for |x| < 1e8; NaN for |x| > 1.06e8."""
+def _sin(x: Array) -> Array:
     return jax.lax.platform_dependent(x, cpu=lambda x: _shifted_sine(x, 0), default=jnp.sin)
 
 
 @jax.custom_jvp
-def cos(x: Array) -> Array:
-    """cos x for |x| < 1e8; NaN for |x| > 1.06e8."""
+def _cos(x: Array) -> Array:
     return jax.lax.platform_dependent(x, cpu=lambda x: _shifted_sine(x, 1), default=jnp.cos)
 
 
-@sin.defjvp
+# Calls of compiled functions: JAX traces, batches and differentiates their arithmetic only once.
+_compiled_sin, _compiled_cos = jax.jit(_sin), jax.jit(_cos)
+
+
+def sin(x: Array) -> Array:
+    """sin x for |x| < 1e8; NaN for |x| > 1.06e8."""
+    return _compiled_sin(x)
+
+
+def cos(x: Array) -> Array:
+    """cos x for |x| < 1e8; NaN for |x| > 1.06e8."""
+    return _compiled_cos(x)
+
+
+@_sin.defjvp
 def _sin_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     return sin(primals[0]), cos(primals[0]) * tangents[0]
 
 
-@cos.defjvp
+@_cos.defjvp
 def _cos_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     return cos(primals[0]), -sin(primals[0]) * tangents[0]

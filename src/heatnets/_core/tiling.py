@@ -8,15 +8,15 @@ row chunks have one shape (the last overlaps the one before): one compilation pe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial, wraps
+from functools import partial
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from heatnets._core.compilation import SMALL_CALL, compiled
 from heatnets._core.execution import ExecutionContext, within_memory
 
 Points = tuple[np.ndarray, ...]  # arrays with a leading axis over points
@@ -56,19 +56,21 @@ def assemble_matrix(
         row_chunk: upper bound on the points per compiled call.
 
     Returns:
-        Matrices of shape (points, features) on the device.
+        Matrices of shape (points, features): on a CPU NumPy arrays, else arrays on the device.
     """
 
     def work(ctx: ExecutionContext) -> PyTree:
         shape = (len(points[0]), sum(map(_length, blocks)))
         total, done, result = shape[0] * shape[1], 0, None
+        is_host = ctx.device.platform == "cpu"
+        matrix, write = (np.zeros, _write_host) if is_host else (_zeros, _write_device)
         sizes = partial(_chunk_sizes, workspace=workspace, points=points, ctx=ctx)
         for block, column, start, height, width in _schedule(blocks, shape[0], row_chunk, sizes):
             chunk = tuple(p[start : start + height] for p in points)
             entries = _entries(entry, block, context, chunk, width)
             if result is None:
-                result = jax.tree.map(lambda _: _zeros(shape), entries)
-            result = jax.block_until_ready(_write_block(result, entries, start, column))
+                result = jax.tree.map(lambda _: matrix(shape), entries)
+            result = write(result, entries, start, column)
             # `min`, because the last chunk overlaps the one before it.
             done = min(done + height * _length(block), total)
             ctx.progress(label, done, total)
@@ -259,9 +261,23 @@ def _chunk_indices(size: int, width: int) -> Array:
 _zeros = jax.jit(jnp.zeros, static_argnums=0)  # one program; eager `jnp.zeros` takes two
 
 
+def _write_host(matrices: PyTree, entries: PyTree, row: int, column: int) -> PyTree:
+    """Write `entries` into NumPy matrices at (row, column), in place; nothing is compiled."""
+
+    def write(matrix: np.ndarray, part: Array) -> np.ndarray:
+        matrix[row : row + part.shape[0], column : column + part.shape[1]] = part
+        return matrix
+
+    return jax.tree.map(write, matrices, entries)
+
+
+def _write_device(matrices: PyTree, entries: PyTree, row: int, column: int) -> PyTree:
+    """Write `entries` into matrices on a device at (row, column), in place."""
+    return jax.block_until_ready(_update(matrices, entries, row, column))
+
+
 @partial(jax.jit, donate_argnums=0)
-def _write_block(matrices: PyTree, entries: PyTree, row: int, column: int) -> PyTree:
-    """Write `entries` into the matrices at (row, column), in place."""
+def _update(matrices: PyTree, entries: PyTree, row: int, column: int) -> PyTree:
     return jax.tree.map(
         lambda matrix, part: jax.lax.dynamic_update_slice(matrix, part, (row, column)),
         matrices,
@@ -269,40 +285,24 @@ def _write_block(matrices: PyTree, entries: PyTree, row: int, column: int) -> Py
     )
 
 
-def _compiled(function: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """Decorator: `eqx.filter_jit` with compiler options that depend on the platform."""
-
-    @cache
-    def on(platform: str) -> Callable[..., PyTree]:
-        return eqx.filter_jit(function, compiler_options=compiler_options(platform))  # type: ignore[call-overload]
-
-    @wraps(function)
-    def run(*arguments: Any) -> PyTree:
-        device = jax.config.jax_default_device or jax.default_backend()  # type: ignore[attr-defined]
-        return on(device if isinstance(device, str) else device.platform)(*arguments)
-
-    run.on = on  # type: ignore[attr-defined]
-    return run
+def _count(points: tuple[Array, ...], features: int = 1) -> int:
+    """Coordinates of a call: points x features x dim."""
+    return features * sum(int(np.size(p)) for p in points)
 
 
-@cache
-def compiler_options(platform: str) -> dict[str, Any] | None:
-    """XLA compiler options for a platform, or None.
-
-    On a GPU XLA does not compare its two code generators on each fusion: this comparison took 195
-    seconds for one sum over chunks in 1000 dimensions, and gains nothing on such sums.
-    """
-    if platform == "cpu":
-        return None
-    options = {"xla_gpu_experimental_enable_fusion_autotuner": False}
-    try:  # other versions of XLA may not know this option
-        jax.jit(lambda x: x + 1, compiler_options=options)(jnp.zeros(()))
-    except Exception:
-        return None
-    return options
+def _is_small_matrix(entry: Any, block: Any, context: Any, points: Any, width: int) -> bool:
+    return _count(points, _length(block)) <= SMALL_CALL
 
 
-@_compiled
+def _is_small_sum(terms: Any, blocks: Any, context: Any, points: Any, width: int) -> bool:
+    return _count(points, sum(len(weights) for _, weights in blocks)) <= SMALL_CALL
+
+
+def _is_small_map(function: Any, context: Any, points: Any) -> bool:
+    return _count(points) <= SMALL_CALL
+
+
+@compiled(_is_small_matrix)
 def _entries(
     entry: Callable[..., PyTree], block: Any, context: PyTree, points: tuple[Array, ...], width: int
 ) -> PyTree:
@@ -318,7 +318,7 @@ def _entries(
     return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)[:, :size], chunks)
 
 
-@_compiled
+@compiled(_is_small_sum)
 def _sum(
     terms: Callable[..., PyTree],
     blocks: list[tuple[Any, Array]],
@@ -334,6 +334,7 @@ def _sum(
         padding = [(0, index.size - len(weights)), *[(0, 0)] * (weights.ndim - 1)]
         padded = jnp.pad(weights, padding).reshape(*index.shape, *weights.shape[1:])
 
+        @jax.jit
         def one_chunk(index: Array, weights: Array) -> PyTree:
             features = jax.tree.map(lambda a: a[index], block)
             return jax.vmap(partial(terms, context, features, weights))(*points)
@@ -348,7 +349,7 @@ def _sum(
     return jax.tree.map(lambda *parts: sum(parts), *(one_block(*pair) for pair in blocks))
 
 
-@_compiled
+@compiled(_is_small_map)
 def _map(function: Callable[..., PyTree], context: PyTree, points: tuple[Array, ...]) -> PyTree:
     """Values of a function at one row chunk."""
     return jax.vmap(partial(function, context))(*points)

@@ -190,7 +190,8 @@ def _abs_sums(rows: Array) -> Array:
 
 def _check_finite(rows: Array, points: Points) -> Array:
     """Return `rows`; raise a `NumericalError` if an entry is not finite."""
-    bad = np.flatnonzero(~np.isfinite(_abs_sums(rows)))
+    sums = np.sum(np.abs(rows), axis=1) if isinstance(rows, np.ndarray) else _abs_sums(rows)
+    bad = np.flatnonzero(~np.isfinite(sums))
     if bad.size:
         k = int(bad[0])
         raise NumericalError(

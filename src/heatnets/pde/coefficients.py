@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from heatnets._core.compilation import compiled
 from heatnets._core.errors import InputError, WarningLog, check_choice
 from heatnets.pde.diffusion import (
     Dense,
@@ -230,7 +231,7 @@ def make_field(
     return CoefficientField(A, b, c, step, transform, is_sqrt, divergence)
 
 
-@eqx.filter_jit
+@compiled()
 def _probe(field: CoefficientField, s: Array, y: Array) -> tuple[Array, Array, Array]:
     """The coefficients at canonical points.
 
@@ -317,7 +318,7 @@ def check_step(field: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
         )
 
 
-@eqx.filter_jit
+@compiled()
 def _moments(
     field: CoefficientField, t: Array, until: Array, y: Array, noise: Array
 ) -> tuple[Array, ...]:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from heatnets._core.compilation import SMALL_CALL, compiled
 from heatnets._core.errors import InputError, NotFiniteError, WarningLog, short_repr
 from heatnets._core.precision import LOW, is_low_precision, low_precision_constants
 
@@ -270,7 +271,7 @@ def _where(error: BaseException) -> str:
     return place
 
 
-@eqx.filter_jit
+@compiled(lambda function, columns: sum(map(np.size, columns)) <= SMALL_CALL)
 def _map(function: Function, columns: tuple[np.ndarray, ...]) -> Array:
     """The values of a function at n points, compiled; each column has n entries or rows."""
     return jax.lax.map(lambda args: function(*args), columns)

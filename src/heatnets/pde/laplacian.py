@@ -24,6 +24,7 @@ import numpy as np
 from jax.extend.core import subjaxprs
 from jaxtyping import Array, Float
 
+from heatnets._core.compilation import compiled
 from heatnets._core.errors import InputError, NumericalError
 from heatnets.pde import coordinate_sums
 from heatnets.pde.diffusion import Diagonal, Diffusion
@@ -429,7 +430,7 @@ def _by_jvps(f: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
     return jax.lax.scan(add, (zero, zero), starts)[0]
 
 
-@eqx.filter_jit
+@compiled()
 def _compare(
     candidate: FunctionWithLaplacian, args: tuple[Any, ...], directions: np.ndarray | None
 ) -> tuple[Array, ...]:
