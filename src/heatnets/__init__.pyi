@@ -2,6 +2,7 @@
 # imports a name from here when it is first used.
 
 from heatnets import problems as problems
+from heatnets._core.compilation_cache import use_compilation_cache as use_compilation_cache
 from heatnets._core.errors import FileError as FileError
 from heatnets._core.errors import HeatnetsError as HeatnetsError
 from heatnets._core.errors import HeatnetsWarning as HeatnetsWarning

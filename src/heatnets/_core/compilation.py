@@ -1,12 +1,9 @@
-"""How programs are compiled: options of the compiler, and a cache that later processes read."""
+"""How programs are compiled: compiler options for small and large ones."""
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Callable
 from functools import cache, wraps
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -16,8 +13,6 @@ import jax.numpy as jnp
 # Coordinates (points x features x dim) up to which a call takes milliseconds even if it is compiled
 # without optimisation.
 SMALL_CALL = 50_000
-_MOST_BYTES = 500_000_000  # of the cache; the oldest programs are removed
-_OFF = ("0", "off", "no", "none")  # values of HEATNETS_CACHE that switch the cache off
 
 
 def current_platform() -> str:
@@ -72,48 +67,3 @@ def compiled(
         return run
 
     return decorate
-
-
-def use_compilation_cache(directory: str | os.PathLike[str] | None = None) -> Path | None:
-    """Keep compiled programs in a directory, so that later processes need not compile them again.
-
-    The command line does this by itself. At most 500 MB are kept. A damaged entry, or a directory
-    that cannot be written, is ignored.
-
-    Args:
-        directory: where to keep them. By default the environment variable HEATNETS_CACHE (a
-            directory, or `off`), else JAX_COMPILATION_CACHE_DIR, else `~/.cache/heatnets`.
-
-    Returns:
-        The directory; None if there is no cache.
-
-    >>> import heatnets as hn
-    >>> _ = hn.use_compilation_cache()  # doctest: +SKIP
-    """
-    chosen = str(directory or os.environ.get("HEATNETS_CACHE", ""))
-    if chosen.lower() in _OFF:
-        return None
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = Path(chosen or os.environ.get("JAX_COMPILATION_CACHE_DIR") or home / "heatnets")
-    path = path.expanduser()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        _remove_oldest(path)
-    except OSError:
-        return None
-    jax.config.update("jax_compilation_cache_dir", str(path))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
-    return path
-
-
-def _remove_oldest(directory: Path) -> None:
-    """Remove the oldest programs until the rest takes less than `_MOST_BYTES`."""
-    files = [(f.stat(), f) for f in directory.glob("*-cache")]
-    total = sum(status.st_size for status, _ in files)
-    for status, file in sorted(files, key=lambda pair: pair[0].st_mtime):
-        if total <= _MOST_BYTES:
-            return
-        file.unlink(missing_ok=True)
-        total -= status.st_size

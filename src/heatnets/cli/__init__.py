@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from heatnets import __version__
+from heatnets._core.compilation_cache import use_compilation_cache
 from heatnets.cli import demo, problems, reproduce, results, solve, terminal
 from heatnets.cli.exit_codes import exit_code, exit_on_signals
 
@@ -58,6 +59,7 @@ def main() -> None:
     sys.argv = [argument for argument in sys.argv if argument != "--debug"]
     exit_on_signals(lambda: "nothing was written")
     terminal.show_warnings_as_lines()
+    use_compilation_cache()
     try:
         app(standalone_mode=False)
         sys.stdout.flush()

@@ -1,0 +1,74 @@
+"""Compiled programs on disk, so that a later process need not compile them again.
+
+JAX is not imported here: the command line calls this before it knows whether it needs JAX.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+_MOST_BYTES = 500_000_000  # the oldest programs are removed
+_OFF = ("0", "off", "no", "none")  # values of HEATNETS_CACHE that switch the cache off
+
+
+def use_compilation_cache(directory: str | os.PathLike[str] | None = None) -> Path | None:
+    """Keep compiled programs in a directory, so that later processes need not compile them again.
+
+    Call it before the first solve. The command line does this by itself. At most 500 MB are kept. A
+    damaged entry, or a directory that cannot be written, is ignored.
+
+    Args:
+        directory: where to keep them. By default the environment variable HEATNETS_CACHE (a
+            directory, or `off`), else JAX_COMPILATION_CACHE_DIR, else `~/.cache/heatnets`.
+
+    Returns:
+        The directory; None if there is no cache.
+
+    >>> import heatnets as hn
+    >>> directory = hn.use_compilation_cache()  # doctest: +SKIP
+    """
+    path = _choose_directory(directory)
+    if path is None:
+        return None
+    settings = {
+        "jax_compilation_cache_dir": str(path),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    if jax := sys.modules.get("jax"):
+        for name, value in settings.items():
+            jax.config.update(name, value)
+    else:  # read when JAX is imported
+        os.environ.update({name.upper(): str(value) for name, value in settings.items()})
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
+    return path
+
+
+def _choose_directory(directory: str | os.PathLike[str] | None) -> Path | None:
+    """The directory, made if need be; None if the cache is off or the directory not writable."""
+    chosen = str(directory or os.environ.get("HEATNETS_CACHE", ""))
+    if chosen.lower() in _OFF:
+        return None
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    given = chosen or os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    path = Path(given or Path(home) / "heatnets").expanduser()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        _remove_oldest(path)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
+        return None
+    return path if os.access(path, os.W_OK) else None
+
+
+def _remove_oldest(directory: Path) -> None:
+    """Remove the oldest programs until the rest takes at most `_MOST_BYTES`."""
+    files = [(f.stat(), f) for f in directory.glob("*-cache")]
+    total = sum(status.st_size for status, _ in files)
+    for status, file in sorted(files, key=lambda pair: pair[0].st_mtime):
+        if total <= _MOST_BYTES:
+            return
+        file.unlink(missing_ok=True)
+        total -= status.st_size
