@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets.pde.coordinate_sums import NotReducible
 from heatnets.pde.function import Function
 from heatnets.pde.laplacian import (
     CLOSED_FORM,
@@ -21,6 +20,7 @@ from heatnets.pde.laplacian import (
     gradient,
     select_method,
 )
+from heatnets.pde.sum_finder import NotReducible
 
 pytestmark = pytest.mark.usefixtures("x64")
 

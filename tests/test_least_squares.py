@@ -5,11 +5,13 @@ Consistent systems, ridge by its definition, solutions of minimum norm, one exac
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import heatnets as hn
+from heatnets.fit import least_squares
 from heatnets.fit.least_squares import SOLVERS, ridge_to_prior, solve
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -218,3 +220,27 @@ def test_weights_stay_near_the_prior_as_far_as_noise_asks():
     # Noise thirty times the signal: least squares would be off by 10 √30; the prior is off by 1.6.
     assert errors[10.0][0] < 2.5
     assert errors[10.0][1] > 100 * errors[0.0][1]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("rows", [40, 900])  # fewer rows than columns, and more
+def test_a_device_factors_as_the_host_does(monkeypatch, rows):
+    """Padding to a common shape changes nothing; here the CPU stands for the device."""
+    random = np.random.default_rng(0)
+    A, b = random.standard_normal((rows, 70)), random.standard_normal(rows)
+    constraint = np.ones(70)
+    device = jax.devices("cpu")[0]
+    host = least_squares.Damped(A, b, constraint)
+    monkeypatch.setattr(least_squares, "_is_for_device", lambda shape, device: device is not None)
+    sent = least_squares.Damped(A, b, constraint, device)
+    for columns in (30, 70):
+        for damping in (1e-8, 1e-2):
+            expected = host.fit(damping, columns).weights
+            np.testing.assert_allclose(sent.fit(damping, columns).weights, expected, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("size", "padded"), [(1, 256), (256, 256), (257, 384), (385, 512), (3000, 3072), (3073, 4096)]
+)
+def test_padded_sizes(size, padded):
+    assert least_squares._padded_size(size) == padded

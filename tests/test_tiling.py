@@ -313,7 +313,11 @@ def test_no_array_of_points_times_features_times_dimension():
     ctx = execution.make_context(memory=2**27)
     strip, tile = tiling._chunk_sizes(128, data.workspace(200), (t, x), ctx)
     here = (jnp.asarray(t[:strip]), jnp.asarray(x[:strip]))
-    compiled = tiling._entries.compiled_for("cpu", False).lower(_value, blocks[0], data, here, tile).compile()
+    compiled = (
+        tiling._entries.compiled_for("cpu", False)
+        .lower(_value, blocks[0], data, here, tile)
+        .compile()
+    )
     temporaries = compiled.compiled.memory_analysis().temp_size_in_bytes
     assert temporaries <= ctx.tile_bytes
     assert value_rows(data, blocks, (t, x), ctx, "values").shape == (256, 128)

@@ -28,6 +28,7 @@ from heatnets.pde.laplacian import (
 )
 from heatnets.pde.paths import EulerPaths
 from heatnets.pde.sources import SemilinearSource
+from heatnets.pde.sum_finder import NotReducible
 
 _KINDS = {kind.data: kind for kind in (TransportedInitial, TransportedSource, TransportedReaction)}
 
@@ -116,7 +117,7 @@ def _is_reducible(function: Function, dim: int) -> bool:
     shapes = [jax.ShapeDtypeStruct(shape, np.float64) for shape in ((), (dim,))]
     try:
         coordinate_sums.describe(function, shapes)
-    except coordinate_sums.NotReducible:
+    except NotReducible:
         return False
     return True
 

@@ -222,14 +222,22 @@ class Damped:
     zero for the columns that are left out.
     """
 
-    def __init__(self, A: Array, b: Array, constraint: Array | np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        A: Array,
+        b: Array,
+        constraint: Array | np.ndarray | None = None,
+        device: jax.Device | None = None,
+    ) -> None:
+        """Factor the matrix; for NumPy arrays on a CPU, or if it is large on the `device`."""
+        self._device = device
         with _lapack_threads(1):
             self._reflector: Any = None
             if constraint is not None:
                 A, b, self._first, self._reflector = _reflect(A, b, constraint)
             if A.shape[1]:
                 scaled, self._scale, self._keep = _scale_columns(A)
-                self._R, self._Qtb = _factor(scaled, b)
+                self._R, self._Qtb = _factor(scaled, b, device)
 
     def fit(self, rcond: float, columns: int) -> LeastSquaresResult | None:
         """The weights of the first columns, for one damping.
@@ -241,7 +249,7 @@ class Damped:
             return LeastSquaresResult(self._restore(jnp.zeros(0)), 0, 1.0, rcond, "qr", [])
         damping = rcond * np.sqrt(n)
         with _lapack_threads(1):
-            R, right = _damp(self._R[:n, :n], self._Qtb[:n], damping)
+            R, right = _damp(self._R[:n, :n], self._Qtb[:n], damping, self._device)
             diagonal = np.abs(np.asarray(R.diagonal()))
             if not np.all(diagonal > 0):
                 return None
@@ -270,19 +278,66 @@ def _qr(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSquaresRe
 # Columns per block of the triangular update: faster than 16, 32 and 64 at 1500 columns.
 _BLOCK = 128
 _PARALLEL = 128  # from so many columns two threads are faster than one
+_DEVICE_FLOPS = 2e9  # from so many operations the transfer to a GPU and back pays
 
 
-@_for_numpy_and_jax
-def _factor(xp: Any, A: Array, b: Array) -> tuple[Array, Array]:
+def _factor(A: Any, b: Any, device: jax.Device | None = None) -> tuple[Any, Any]:
     """R (square) and Qᵀb of A = QR; Q is not formed."""
+    xp: Any = np if isinstance(A, np.ndarray) else jnp
     n = A.shape[1]
-    if xp is np:
-        R: Any = _parallel_qr(np.column_stack([A, b]))[:n]
-    else:
-        R = xp.linalg.qr(xp.concatenate([A, b[:, None]], axis=1), mode="r")[:n]
+    R = _triangular_factor(xp.concatenate([A, b[:, None]], axis=1), device)[:n]
     if len(R) < n:  # fewer rows than columns
         R = xp.concatenate([R, xp.zeros((n - len(R), n + 1))])
     return R[:, :n], R[:, n]
+
+
+def _damp(R: Any, right: Any, damping: float, device: jax.Device | None = None) -> tuple[Any, Any]:
+    """Triangular factor of [R; damping I], and the right-hand side transformed accordingly."""
+    n = len(right)
+    if isinstance(R, np.ndarray) and not _is_for_device((2 * n, n), device):
+        below = np.diag(np.full(n, float(damping)))
+        factor, reflectors, blocks, _ = scipy.linalg.lapack.dtpqrt(
+            n, min(_BLOCK, n), R, below, overwrite_b=True
+        )
+        top, _, _ = scipy.linalg.lapack.dtpmqrt(
+            n, reflectors, blocks, right[:, None], np.zeros((n, 1)), trans="T"
+        )
+        return np.triu(factor), top[:, 0]
+    xp: Any = np if isinstance(R, np.ndarray) else jnp
+    tall = xp.concatenate([xp.concatenate([R, right[:, None]], axis=1), xp.eye(n, n + 1) * damping])
+    factor = _triangular_factor(tall, device)
+    return factor[:n, :n], factor[:n, n]
+
+
+def _triangular_factor(A: Any, device: jax.Device | None) -> Any:
+    """R of A = QR; of a NumPy array on a CPU, or if it is large on the `device`."""
+    if not isinstance(A, np.ndarray):
+        return _compiled_qr(A)
+    if not _is_for_device(A.shape, device):
+        return _parallel_qr(A)
+    # Zero rows and columns do not change R: few shapes are ever compiled.
+    padded = np.zeros((_padded_size(A.shape[0]), _padded_size(A.shape[1])))
+    padded[: A.shape[0], : A.shape[1]] = A
+    return np.asarray(_compiled_qr(jax.device_put(padded, device)))[: min(A.shape), : A.shape[1]]
+
+
+_compiled_qr = jax.jit(partial(jnp.linalg.qr, mode="r"))
+
+
+def _is_for_device(shape: tuple[int, int], device: jax.Device | None) -> bool:
+    """Whether the factorisation of a matrix is enough work to send it to a device."""
+    is_cpu = device is None or device.platform == "cpu"
+    return not is_cpu and 2.0 * max(shape) * min(shape) ** 2 > _DEVICE_FLOPS
+
+
+def _padded_size(size: int) -> int:
+    """The smallest of 1, 1.5, 2, 3, 4, 6, 8, 12, ... that is not smaller, times 256."""
+    unit, steps = 256, 1
+    while unit * steps < size:
+        if 3 * unit * steps >= 2 * size:
+            return unit * steps * 3 // 2
+        steps *= 2
+    return unit * steps
 
 
 def _parallel_qr(A: np.ndarray) -> np.ndarray:
@@ -294,35 +349,17 @@ def _parallel_qr(A: np.ndarray) -> np.ndarray:
     """
     rows, n = A.shape
     if rows < 2 * n or n < _PARALLEL:
-        return _triangular_factor(A)
+        return _host_qr(A)
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(_triangular_factor, (A[: rows // 2], A[rows // 2 :]))
+        first, second = pool.map(_host_qr, (A[: rows // 2], A[rows // 2 :]))
     factor, *_ = scipy.linalg.lapack.dtpqrt(n, min(_BLOCK, n), first, second)
     return np.triu(factor)
 
 
-def _triangular_factor(A: np.ndarray) -> np.ndarray:
+def _host_qr(A: np.ndarray) -> np.ndarray:
     """R (n, n) of A = QR with n columns; (rows, n) if there are fewer rows."""
     R = scipy.linalg.qr(A, mode="r", check_finite=False)[0]
     return R[: A.shape[1]]
-
-
-@_for_numpy_and_jax
-def _damp(xp: Any, R: Array, right: Array, damping: float) -> tuple[Array, Array]:
-    """Triangular factor of [R; damping I], and the right-hand side transformed accordingly."""
-    n = len(right)
-    if xp is np:
-        below = np.diag(np.full(n, float(damping)))
-        factor, reflectors, blocks, _ = scipy.linalg.lapack.dtpqrt(
-            n, min(_BLOCK, n), R, below, overwrite_b=True
-        )
-        top, _, _ = scipy.linalg.lapack.dtpmqrt(
-            n, reflectors, blocks, right[:, None], np.zeros((n, 1)), trans="T"
-        )
-        return np.triu(factor), top[:, 0]
-    tall = xp.concatenate([xp.concatenate([R, right[:, None]], axis=1), xp.eye(n, n + 1) * damping])
-    factor = xp.linalg.qr(tall, mode="r")
-    return factor[:n, :n], factor[:n, n]
 
 
 @_for_numpy_and_jax

@@ -29,6 +29,7 @@ from heatnets._core.errors import InputError, NumericalError
 from heatnets.pde import coordinate_sums
 from heatnets.pde.diffusion import Diagonal, Diffusion
 from heatnets.pde.function import Function, check_differentiable, format_point
+from heatnets.pde.sum_finder import NotReducible
 
 Scalar = Float[Array, ""]
 Path = Callable[[Array], tuple[tuple[Array, ...], Array]]
@@ -200,7 +201,7 @@ class NoLaplacian(Method):
     ) -> Scalar:
         try:
             return coordinate_sums.transport(f.function, times, x, shift, e)
-        except coordinate_sums.NotReducible:
+        except NotReducible:
             return super().transport(f, times, x, shift, e)
 
 
@@ -382,7 +383,7 @@ def _has_quadratic_sums(f: FunctionWithLaplacian, shapes: Sequence[Any]) -> bool
     """Whether f is a function of few quadratic sums over coordinates."""
     try:
         has_additive_sums, head_size = coordinate_sums.describe(f.function, shapes)
-    except coordinate_sums.NotReducible:
+    except NotReducible:
         return False
     return not has_additive_sums and head_size == 1
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from heatnets._core.errors import NumericalError
@@ -26,9 +25,6 @@ DEGREES = (0, 1, 3)  # candidate degrees of the weights in time
 DAMPINGS = (1e-14, 1e-11, 1e-8, 1e-6, 1e-4)
 
 _ROWS_PER_FEATURE = 8  # two per column at the highest degree
-# Number of entries above which a system is factored on a GPU: for smaller systems, compiling for
-# the shape takes longer than LAPACK.
-_ON_DEVICE = 2**24
 _NEARLY_BEST = 2.0  # times the best score: differences up to this factor are noise
 
 
@@ -161,11 +157,9 @@ class Dictionary:
             # φ_j(0, ·) = u0 for features from u0, zero for the others.
             start = (self.kind[columns] == 0).astype(float)
             constraint = np.concatenate([start, np.zeros(highest * len(columns))])
-        if self.ctx.device.platform != "cpu" and A.size > _ON_DEVICE:
-            A, b = jnp.asarray(A), jnp.asarray(b)
         rcond = self.options.rcond if damping is None else damping
         # Columns are ordered by degree: one factorisation serves all degrees.
-        system, fits = least_squares.Damped(A, b, constraint), []
+        system, fits = least_squares.Damped(A, b, constraint, self.ctx.device), []
         for degree in degrees:
             unknowns = (degree + 1) * len(columns)
             damped = [system.fit(r, unknowns) for r in (DAMPINGS if rcond is None else (rcond,))]
