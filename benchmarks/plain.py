@@ -23,9 +23,9 @@ import numpy as np
 from heatnets import reproduce
 from heatnets._core import streams
 from heatnets._core.atomic_files import ledger
+from heatnets._core.compilation import compiler_options
 from heatnets._core.execution import make_context
 from heatnets._core.precision import with_x64
-from heatnets._core.tiling import compiler_options
 from heatnets.features.designs import DESIGNS
 from heatnets.features.equation import build_equation
 from heatnets.features.families import ImportanceFamily
@@ -51,7 +51,8 @@ def measure(problem: Problem, options: dict[str, Any], seed: int) -> dict[str, A
     region = Box(-options["train"], options["train"])
     t, x = uniform(problem.canonical, region, n, streams.generator(seed, "rows"))
     rows = jax.jit(
-        _rows(problem, options["batch"]), compiler_options=compiler_options(jax.default_backend())
+        _rows(problem, options["batch"]),
+        compiler_options=compiler_options(jax.default_backend(), False),
     )
     initial, source = blocks
     assert isinstance(initial, TransportedInitial)

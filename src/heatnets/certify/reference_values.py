@@ -37,7 +37,9 @@ from heatnets.pde.paths import PathSimulator
 
 _PER_CALL = 2**13  # pairs at all points together: calls of one shape compile once
 _COORDINATES = 2**22  # most coordinates of the noise of those pairs
-_ENTRIES_PER_PAIR = 16  # entries of the system that cost more than one pair
+# Entries of the system that cost more than one pair. Pairs are drawn on the host.
+_ENTRIES_PER_PAIR = {"cpu": 16}
+_ENTRIES_PER_PAIR_GPU = 1024
 _FREE = 2**21  # coordinates of pairs that are always affordable: a tenth of a second
 _OVERHEAD = 16  # coordinates that a pair costs in addition to its noise
 _FEWEST_PAIRS = 64  # at a point: with fewer, normal samples look as if they had heavy tails
@@ -127,8 +129,10 @@ class ReferenceValues:
 
         The cost is counted, never measured by the clock: the same call draws the same samples.
         """
+        platform = self._ctx.device.platform
+        entries_per_pair = _ENTRIES_PER_PAIR.get(platform, _ENTRIES_PER_PAIR_GPU)
         pairs = max(
-            entries * self._problem.dim // (_ENTRIES_PER_PAIR * self._width),
+            entries * self._problem.dim // (entries_per_pair * self._width),
             _FREE // (self._width + _OVERHEAD),
         )
         fewest = max(2, -(-_FEWEST_PAIRS // self.pairs))
