@@ -143,6 +143,7 @@ class ReactionFlow(eqx.Module):
         """Ψ_s(v): solution at the time s of dv/ds = f(s, y, v) from the value v at s = 0."""
         h = s / self.steps
 
+        @jax.jit  # traced once, not at each of the four stages of a step
         def f(k: Any, v: Scalar) -> Scalar:
             return self.source(k * h, y, v, jnp.zeros_like(y))
 
