@@ -21,6 +21,9 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # pyproject.toml has the same filter for the workers; this one is for the processes they start.
 os.environ.setdefault("PYTHONWARNINGS", "ignore:Error reading persistent compilation cache entry")
 
+# Both workers use all cores already; threads of OpenBLAS that wait for one another spin.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import jax
 from jax._src import lru_cache
 

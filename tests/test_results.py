@@ -260,7 +260,7 @@ class Stopped(Exception):
 
 
 GROWTHS = {
-    "equation": (lambda: hn.problems.get("nonseparable", dim=5), 1e-4, 2),
+    "equation": (lambda: hn.problems.get("nonseparable", dim=3), 1e-4, 2),
     "newton": (lambda: hn.problems.get("hamilton-jacobi", dim=4), 5e-3, 1),
     "mild": (lambda: hn.problems.get("kinked-ridge", dim=5), 3e-3, 1),
     "mild, fixed-point steps": (

@@ -108,6 +108,7 @@ def matrix_of(diffusion, t, x):
     return value if value.ndim == 2 else value * jnp.eye(DIM)
 
 
+@pytest.mark.usefixtures("unoptimised")
 @pytest.mark.parametrize(
     ("diffusion", "form", "backward"),
     [

@@ -10,9 +10,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-# Coordinates (points x features x dim) up to which a call takes milliseconds even if it is compiled
-# without optimisation.
-SMALL_CALL = 50_000
+# Coordinates (points x features x dim) and floats of workspace up to which a call takes
+# milliseconds even if it is compiled without optimisation.
+_SMALL_COORDINATES, _SMALL_WORKSPACE = 60_000, 5_000_000
+
+
+def is_small_call(coordinates: int, workspace: int = 0) -> bool:
+    """Whether a call needs no optimisation.
+
+    Args:
+        coordinates: points x features x dim.
+        workspace: floats of all intermediate values.
+    """
+    return coordinates <= _SMALL_COORDINATES and workspace <= _SMALL_WORKSPACE
 
 
 def current_platform() -> str:
@@ -43,27 +53,20 @@ def compiler_options(platform: str, is_small: bool) -> dict[str, Any] | None:
     return options
 
 
-def compiled(
-    is_small: Callable[..., bool] = lambda *arguments: True,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator: `eqx.filter_jit` with `compiler_options` for the platform and the work.
 
-    Args:
-        is_small: function of the arguments: whether this call is little work. By default every call
-            is.
+    The result takes a keyword `is_small`: whether this call is little work, as by default it is.
     """
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        @cache
-        def compiled_for(platform: str, small: bool) -> Callable[..., Any]:
-            options = compiler_options(platform, small)
-            return eqx.filter_jit(function, compiler_options=options)  # type: ignore[call-overload]
+    @cache
+    def compiled_for(platform: str, is_small: bool) -> Callable[..., Any]:
+        options = compiler_options(platform, is_small)
+        return eqx.filter_jit(function, compiler_options=options)  # type: ignore[call-overload]
 
-        @wraps(function)
-        def run(*arguments: Any) -> Any:
-            return compiled_for(current_platform(), is_small(*arguments))(*arguments)
+    @wraps(function)
+    def run(*arguments: Any, is_small: bool = True) -> Any:
+        return compiled_for(current_platform(), is_small)(*arguments)
 
-        run.compiled_for = compiled_for  # type: ignore[attr-defined]
-        return run
-
-    return decorate
+    run.compiled_for = compiled_for  # type: ignore[attr-defined]
+    return run

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from heatnets._core.compilation import SMALL_CALL, compiled
+from heatnets._core.compilation import compiled, is_small_call
 from heatnets._core.execution import ExecutionContext, within_memory
 
 Points = tuple[np.ndarray, ...]  # arrays with a leading axis over points
@@ -67,7 +67,8 @@ def assemble_matrix(
         sizes = partial(_chunk_sizes, workspace=workspace, points=points, ctx=ctx)
         for block, column, start, height, width in _schedule(blocks, shape[0], row_chunk, sizes):
             chunk = tuple(p[start : start + height] for p in points)
-            entries = _entries(entry, block, context, chunk, width)
+            is_small = _is_small(height, _length(block), workspace, points)
+            entries = _entries(entry, block, context, chunk, width, is_small=is_small)
             if result is None:
                 result = jax.tree.map(lambda _: matrix(shape), entries)
             result = write(result, entries, start, column)
@@ -165,13 +166,13 @@ def weighted_sum(
     def work(ctx: ExecutionContext) -> PyTree:
         largest = max(_length(block) for block, _ in blocks)
         height, width = _chunk_sizes(largest, workspace, points, ctx)
-        rows = len(points[0])
-        return _map_chunks(
-            lambda chunk: _sum(terms, blocks, context, chunk, width),
-            points,
-            height,
-            lambda done: ctx.progress(label, done, rows),
-        )
+        rows, features = len(points[0]), sum(_length(block) for block, _ in blocks)
+
+        def run(chunk: Points) -> PyTree:
+            is_small = _is_small(len(chunk[0]), features, workspace, points)
+            return _sum(terms, blocks, context, chunk, width, is_small=is_small)
+
+        return _map_chunks(run, points, height, lambda done: ctx.progress(label, done, rows))
 
     return within_memory(work, ctx)
 
@@ -190,7 +191,12 @@ def map_points(
 
     def work(ctx: ExecutionContext) -> PyTree:
         height, _ = _chunk_sizes(1, workspace, points, ctx)
-        return _map_chunks(lambda chunk: _map(function, context, chunk), points, height)
+
+        def run(chunk: Points) -> PyTree:
+            is_small = _is_small(len(chunk[0]), 1, workspace, points)
+            return _map(function, context, chunk, is_small=is_small)
+
+        return _map_chunks(run, points, height)
 
     return within_memory(work, ctx)
 
@@ -248,6 +254,12 @@ def _chunk_sizes(
     return max(1, min(entries // width, int(work / (features * coordinates)))), width
 
 
+def _is_small(rows: int, features: int, workspace: int, points: Points) -> bool:
+    """Whether a call with so many rows and features needs no optimisation."""
+    coordinates = sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
+    return is_small_call(rows * features * coordinates, rows * features * workspace)
+
+
 def _chunk_starts(rows: int, height: int) -> list[int]:
     """First rows of the chunks; the last chunk ends at the last row, unless there are too few."""
     return [max(0, min(start, rows - height)) for start in range(0, rows, height)]
@@ -285,24 +297,7 @@ def _update(matrices: PyTree, entries: PyTree, row: int, column: int) -> PyTree:
     )
 
 
-def _count(points: tuple[Array, ...], features: int = 1) -> int:
-    """Coordinates of a call: points x features x dim."""
-    return features * sum(int(np.size(p)) for p in points)
-
-
-def _is_small_matrix(entry: Any, block: Any, context: Any, points: Any, width: int) -> bool:
-    return _count(points, _length(block)) <= SMALL_CALL
-
-
-def _is_small_sum(terms: Any, blocks: Any, context: Any, points: Any, width: int) -> bool:
-    return _count(points, sum(len(weights) for _, weights in blocks)) <= SMALL_CALL
-
-
-def _is_small_map(function: Any, context: Any, points: Any) -> bool:
-    return _count(points) <= SMALL_CALL
-
-
-@compiled(_is_small_matrix)
+@compiled
 def _entries(
     entry: Callable[..., PyTree], block: Any, context: PyTree, points: tuple[Array, ...], width: int
 ) -> PyTree:
@@ -318,7 +313,7 @@ def _entries(
     return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)[:, :size], chunks)
 
 
-@compiled(_is_small_sum)
+@compiled
 def _sum(
     terms: Callable[..., PyTree],
     blocks: list[tuple[Any, Array]],
@@ -349,7 +344,7 @@ def _sum(
     return jax.tree.map(lambda *parts: sum(parts), *(one_block(*pair) for pair in blocks))
 
 
-@compiled(_is_small_map)
+@compiled
 def _map(function: Callable[..., PyTree], context: PyTree, points: tuple[Array, ...]) -> PyTree:
     """Values of a function at one row chunk."""
     return jax.vmap(partial(function, context))(*points)

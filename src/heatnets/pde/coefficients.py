@@ -231,7 +231,7 @@ def make_field(
     return CoefficientField(A, b, c, step, transform, is_sqrt, divergence)
 
 
-@compiled()
+@compiled
 def _probe(field: CoefficientField, s: Array, y: Array) -> tuple[Array, Array, Array]:
     """The coefficients at canonical points.
 
@@ -318,7 +318,7 @@ def check_step(field: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
         )
 
 
-@compiled()
+@compiled
 def _moments(
     field: CoefficientField, t: Array, until: Array, y: Array, noise: Array
 ) -> tuple[Array, ...]:

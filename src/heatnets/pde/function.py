@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from heatnets._core.compilation import SMALL_CALL, compiled
+from heatnets._core.compilation import compiled, is_small_call
 from heatnets._core.errors import InputError, NotFiniteError, WarningLog, short_repr
 from heatnets._core.precision import LOW, is_low_precision, low_precision_constants
 
@@ -271,7 +271,7 @@ def _where(error: BaseException) -> str:
     return place
 
 
-@compiled(lambda function, columns: sum(map(np.size, columns)) <= SMALL_CALL)
+@compiled
 def _map(function: Function, columns: tuple[np.ndarray, ...]) -> Array:
     """The values of a function at n points, compiled; each column has n entries or rows."""
     return jax.lax.map(lambda args: function(*args), columns)
@@ -282,7 +282,8 @@ def evaluate_at(function: Function, *columns: np.ndarray) -> np.ndarray:
 
     Each column holds one argument: times (n,), points (n, dim), ...
     """
-    return np.asarray(_map(function, columns))
+    is_small = is_small_call(sum(map(np.size, columns)))
+    return np.asarray(_map(function, columns, is_small=is_small))
 
 
 def probe_finite(
