@@ -182,11 +182,11 @@ def test_a_solve_goes_on_with_smaller_tiles(monkeypatch):
     points = hn.random_points(problem, 20)
     usual, strip, failed = hn.solve(problem, **settings)(*points), tiling._entries, []
 
-    def exhausted(*arguments):
+    def exhausted(*arguments, **options):
         if not failed:
             failed.append(True)
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-        return strip(*arguments)
+        return strip(*arguments, **options)
 
     monkeypatch.setattr(tiling, "_entries", exhausted)
     np.testing.assert_allclose(hn.solve(problem, **settings)(*points), usual, rtol=1e-9)
