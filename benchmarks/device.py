@@ -56,7 +56,9 @@ def case(name: str, problem: hn.Problem, certify: bool, **options: Any) -> None:
         u = timed("solve", lambda seed=seed: hn.solve(problem, seed=seed, **options))
         kept = {k: round(v, 2) for k, v in u.stats["seconds"].items() if v >= 0.05}
         error = "" if problem.exact is None else f"error {hn.measure(u, 1000).l2:.1e}  "
-        print(f"{error}estimated {u.stats.get('estimated_error', np.nan):.1e}  {kept}", flush=True)
+        estimated = u.stats["estimated_error"]
+        estimate = "" if estimated is None else f"estimated {estimated:.1e}  "
+        print(f"{error}{estimate}{kept}", flush=True)
         if certify:
             x = np.zeros(problem.dim)
             sure = timed("certify", lambda u=u, x=x: u.certify(problem.horizon, x))

@@ -217,18 +217,25 @@ def _choose_directions(rows: np.ndarray, width: int) -> Directions:
     slopes, sizes = rows[:, :-1], rows[:, -1]
     chosen: list[np.ndarray] = []
     for importance in (np.ones(len(rows)), sizes / (np.max(sizes, initial=0.0) or 1.0)):
-        rest = importance[:, None] * slopes
-        for _ in range(_MOST):
-            norms = np.linalg.norm(rest[:, :width], axis=1)
-            if not np.max(norms, initial=0.0) > _NEGLIGIBLE:
+        # Gram-Schmidt with pivots. Only a pivot itself is made orthogonal to those before it; of
+        # the other rows the squares of the norms are enough.
+        basis, components = np.zeros((0, slopes.shape[1])), np.zeros((len(rows), 0))
+        squares = np.linalg.norm(importance[:, None] * slopes[:, :width], axis=1) ** 2
+        while len(basis) < _MOST and np.max(squares, initial=0.0) > _NEGLIGIBLE**2:
+            i = int(np.argmax(squares))
+            remainder = importance[i] * slopes[i] - components[i] @ basis
+            size = np.linalg.norm(remainder[:width])
+            if not size > _NEGLIGIBLE:
                 break
-            i = int(np.argmax(norms))
-            remainder = rest[i] / norms[i]
-            oblique = _OBLIQUE[0] < norms[i] / importance[i] < _OBLIQUE[1]
+            remainder = remainder / size
+            oblique = _OBLIQUE[0] < size / importance[i] < _OBLIQUE[1]
             candidate = slopes[i] if oblique else remainder
             if all(abs(candidate[:width] @ other[:width]) < _SAME for other in chosen):
                 chosen.append(candidate)
-            rest = rest - np.outer(rest[:, :width] @ remainder[:width], remainder)
+            component = importance * (slopes[:, :width] @ remainder[:width])
+            squares = squares - component**2
+            components = np.column_stack([components, component])
+            basis = np.vstack([basis, remainder])
     stacked = np.array([sign * v for v in chosen for sign in (1.0, -1.0)])
     stacked = stacked.reshape(2 * len(chosen), slopes.shape[1])
     return Directions(stacked[:, :width], stacked[:, width:])
