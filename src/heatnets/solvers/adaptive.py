@@ -26,7 +26,7 @@ from heatnets.pde.laplacian import CLOSED_FORM, CoordinateSums
 from heatnets.solution import Solution
 from heatnets.solvers import stopping
 from heatnets.solvers.candidate_fits import Dictionary
-from heatnets.solvers.far_paths import add_far_error
+from heatnets.solvers.far_error import add_far_error
 from heatnets.solvers.growth import Growth, GrowthState
 from heatnets.solvers.run import Round, Run, StopReason
 from heatnets.solvers.validation import BlockSizes, ValidationSet, Verdict, final_check
