@@ -157,6 +157,10 @@ BAD = [
         r"`source` must be a function of \(t, x\); its parameters are \(x, t\). Time comes first",
     ),
     (
+        {"initial": lambda x: jnp.sum(x[jnp.array([0, 7])])},
+        r"`initial` must stay inside x, which has shape \(3,\).*IndexError",
+    ),
+    (
         {"initial": lambda x: x[5]},
         r"`initial` must stay inside x, which has shape \(3,\).*IndexError",
     ),

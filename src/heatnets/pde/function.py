@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import subjaxprs
 from jaxtyping import Array
 
 from heatnets._core.compilation import compiled, is_small_call
@@ -240,21 +242,33 @@ def _check_indices(
     In three dimensions JAX silently reads x[2] for x[5]; NumPy raises an error, so f is called once
     with NumPy arrays if it may use indices.
     """
-    may_index = any(
-        e.primitive.name in ("gather", "dynamic_slice", "slice", "squeeze", "pjit", "jit")
-        for e in closed.jaxpr.eqns
-    )
-    if not may_index or max(a.shape[0] for a in args if a.shape) > _INDEX_CHECK:
+    if not _may_index(closed.jaxpr) or max(a.shape[0] for a in args if a.shape) > _INDEX_CHECK:
         return
-    try:
-        f(*(np.full(a.shape, 0.5) for a in args))
-    except IndexError as error:
-        raise InputError(
-            f"`{name}` must stay inside x, which has shape {max(a.shape for a in args)}; it raised "
-            f"IndexError: {error} ({_where(error)}). Is `dim` right?"
-        ) from error
-    except Exception:
-        return  # a function may use what only traced arguments have: no mistake of the user
+    arrays = [np.full(a.shape, 0.5) for a in args]
+
+    def call() -> Any:
+        return f(*arrays)
+
+    # Traced, nothing is compiled; but NumPy takes no traced indices.
+    for run in (partial(jax.eval_shape, call), call):
+        try:
+            run()
+        except IndexError as error:
+            raise InputError(
+                f"`{name}` must stay inside x, which has shape {max(a.shape for a in args)}; it "
+                f"raised IndexError: {error} ({_where(error)}). Is `dim` right?"
+            ) from error
+        except Exception:
+            continue  # a function may use what only traced arguments have: no mistake of the user
+        return
+
+
+def _may_index(jaxpr: Any) -> bool:
+    """Whether a jaxpr, or one that it calls, takes entries of an array."""
+    indexing = ("gather", "dynamic_slice", "slice", "squeeze")
+    if any(e.primitive.name in indexing for e in jaxpr.eqns):
+        return True
+    return any(map(_may_index, subjaxprs(jaxpr)))
 
 
 _LIBRARY_PATHS = ("/heatnets/pde/", "/heatnets/_core/", "/jax/", "/numpy/", "/equinox/")
