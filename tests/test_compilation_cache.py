@@ -4,9 +4,11 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
 from heatnets._core import compilation_cache
+from heatnets._core.compilation import compiler_options, is_small_call
 from heatnets._core.compilation_cache import use_compilation_cache
 
 PROGRAM = """
@@ -44,9 +46,30 @@ def test_switched_off(monkeypatch, word):
     assert use_compilation_cache() is None
 
 
-def test_a_directory_that_cannot_be_made_is_ignored(tmp_path):
+@pytest.mark.parametrize("place", ["file/cache", "~nobody-of-this-name/cache"])
+def test_a_directory_that_cannot_be_made_is_ignored(tmp_path, monkeypatch, place):
     (tmp_path / "file").write_text("")
-    assert use_compilation_cache(tmp_path / "file" / "cache") is None
+    monkeypatch.chdir(tmp_path)
+    assert use_compilation_cache(place) is None
+
+
+def test_a_cache_that_jax_was_given_is_left_alone(tmp_path, monkeypatch):
+    (tmp_path / "old-cache").write_bytes(bytes(100))
+    monkeypatch.setattr(compilation_cache, "_MOST_BYTES", 50)
+    monkeypatch.delenv("HEATNETS_CACHE", raising=False)
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+    before = jax.config.jax_compilation_cache_dir
+    assert use_compilation_cache() is None
+    assert jax.config.jax_compilation_cache_dir == before
+    assert (tmp_path / "old-cache").exists()
+
+
+def test_small_programs_have_options_of_their_own():
+    assert compiler_options("cpu", True)  # this version of XLA knows them
+    assert compiler_options("cpu", False) is None
+    assert is_small_call(1000, 1000)
+    assert not is_small_call(10**6, 1000)
+    assert not is_small_call(1000, 10**8)
 
 
 def test_the_oldest_programs_are_removed(tmp_path, monkeypatch):

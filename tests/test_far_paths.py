@@ -11,7 +11,7 @@ import scipy.special
 
 import heatnets as hn
 from heatnets._core.execution import make_context
-from heatnets.certify import certified_network
+from heatnets.certify import certified_network, stretched_paths
 from heatnets.certify.far_paths import FarAllowance
 from heatnets.certify.stretched_paths import ALL, FAR, draw_stretched, find_directions, stretch
 
@@ -206,3 +206,30 @@ def test_certificates_know_of_a_far_bump(case, monkeypatch):
     wrong = np.abs(blind.value - truth) > 5 * blind.halfwidth
     assert np.any(wrong & blind.certified)
     assert blind.halfwidth[-1] <= sure.halfwidth[-1]
+
+
+@pytest.mark.parametrize(("n", "width", "rank"), [(60, 5, 5), (80, 30, 3), (0, 4, 1)])
+def test_chosen_directions_are_those_of_deflation(n, width, rank):
+    """The largest slopes and those unlike all others, with every row made orthogonal each time."""
+    rng = np.random.default_rng(n)
+    slopes = rng.standard_normal((n, rank)) @ rng.standard_normal((rank, width + 2))
+    slopes /= np.linalg.norm(slopes[:, :width], axis=1, keepdims=True)
+    sizes = np.exp(3 * rng.standard_normal(n))
+    chosen = []
+    for importance in (np.ones(n), sizes / np.max(sizes, initial=1e-300)):
+        rest = importance[:, None] * slopes
+        for _ in range(stretched_paths._MOST):
+            norms = np.linalg.norm(rest[:, :width], axis=1)
+            if not np.max(norms, initial=0.0) > stretched_paths._NEGLIGIBLE:
+                break
+            i = int(np.argmax(norms))
+            remainder = rest[i] / norms[i]
+            low, high = stretched_paths._OBLIQUE
+            candidate = slopes[i] if low < norms[i] / importance[i] < high else remainder
+            if all(abs(candidate[:width] @ c[:width]) < stretched_paths._SAME for c in chosen):
+                chosen.append(candidate)
+            rest = rest - np.outer(rest[:, :width] @ remainder[:width], remainder)
+    found = stretched_paths._choose_directions(np.column_stack([slopes, sizes]), width)
+    expected = np.array([s * v for v in chosen for s in (1.0, -1.0)]).reshape(-1, width + 2)
+    np.testing.assert_allclose(found.noise, expected[:, :width], atol=1e-9)
+    np.testing.assert_allclose(found.ridge, expected[:, width:], atol=1e-9)

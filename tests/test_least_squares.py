@@ -5,6 +5,8 @@ Consistent systems, ridge by its definition, solutions of minimum norm, one exac
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -244,3 +246,22 @@ def test_a_device_factors_as_the_host_does(monkeypatch, rows):
 )
 def test_padded_sizes(size, padded):
     assert least_squares._padded_size(size) == padded
+
+
+def test_only_large_systems_go_to_a_gpu():
+    gpu, cpu = (SimpleNamespace(platform=name) for name in ("gpu", "cpu"))
+    assert least_squares._is_for_device((4000, 2000), gpu)
+    assert not least_squares._is_for_device((400, 200), gpu)
+    assert not least_squares._is_for_device((4000, 2000), cpu)
+    assert not least_squares._is_for_device((4000, 2000), None)
+
+
+def test_a_device_without_memory_leaves_the_factor_to_the_host(monkeypatch):
+    def exhausted(matrix):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
+
+    A = np.random.default_rng(0).standard_normal((50, 20))
+    monkeypatch.setattr(least_squares, "_is_for_device", lambda shape, device: True)
+    monkeypatch.setattr(least_squares, "_compiled_qr", exhausted)
+    R = least_squares._triangular_factor(A, jax.devices("cpu")[0])
+    np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-12)

@@ -17,15 +17,16 @@ _OFF = ("0", "off", "no", "none")  # values of HEATNETS_CACHE that switch the ca
 def use_compilation_cache(directory: str | os.PathLike[str] | None = None) -> Path | None:
     """Keep compiled programs in a directory, so that later processes need not compile them again.
 
-    Call it before the first solve. The command line does this by itself. At most 500 MB are kept. A
-    damaged entry, or a directory that cannot be written, is ignored.
+    Call it before the first solve. The command line does this by itself. A damaged entry, or a
+    directory that cannot be written, is ignored. If JAX_COMPILATION_CACHE_DIR is set, JAX keeps
+    programs there, and this does nothing.
 
     Args:
         directory: where to keep them. By default the environment variable HEATNETS_CACHE (a
-            directory, or `off`), else JAX_COMPILATION_CACHE_DIR, else `~/.cache/heatnets`.
+            directory, or `off`), else `~/.cache/heatnets`, where at most 500 MB are kept.
 
     Returns:
-        The directory; None if there is no cache.
+        The directory; None if nothing was changed.
 
     >>> import heatnets as hn
     >>> directory = hn.use_compilation_cache()  # doctest: +SKIP
@@ -39,6 +40,10 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None) -> Pa
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
     if jax := sys.modules.get("jax"):
+        from jax.experimental.compilation_cache import compilation_cache
+
+        if jax.config.jax_compilation_cache_dir not in (None, str(path)):
+            compilation_cache.reset_cache()  # JAX would go on with the directory that it knows
         for name, value in settings.items():
             jax.config.update(name, value)
     else:  # read when JAX is imported
@@ -48,16 +53,18 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None) -> Pa
 
 
 def _choose_directory(directory: str | os.PathLike[str] | None) -> Path | None:
-    """The directory, made if need be; None if the cache is off or the directory not writable."""
+    """The directory, made if need be; None if there is to be none, or it cannot be written."""
     chosen = str(directory or os.environ.get("HEATNETS_CACHE", ""))
     if chosen.lower() in _OFF:
         return None
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    given = chosen or os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    path = Path(given or Path(home) / "heatnets").expanduser()
+    if not chosen and "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return None  # JAX has a cache of its own, with settings of its own
     try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+        path = Path(chosen or home / "heatnets").expanduser()
         path.mkdir(parents=True, exist_ok=True)
-        _remove_oldest(path)
+        if not chosen:
+            _remove_oldest(path)
     except (OSError, RuntimeError):  # RuntimeError: there is no home directory
         return None
     return path if os.access(path, os.W_OK) else None

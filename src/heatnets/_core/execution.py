@@ -180,6 +180,10 @@ def within_memory(work: Callable[[ExecutionContext], PyTree], ctx: ExecutionCont
     while True:
         try:
             return work(ctx)
+        except MemoryError as error:  # of NumPy, on the host
+            raise ResourceError(
+                f"the host ran out of memory: {error}. Take fewer features or rows."
+            ) from error
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) and "out of memory" not in str(error).lower():
                 raise

@@ -42,9 +42,8 @@ from heatnets.pde.paths import ExactPaths, PathSimulator
 
 _PER_CALL = 2**13  # pairs at all points together: calls of one shape compile once
 _COORDINATES = 2**22  # most coordinates of the noise of those pairs
-# Entries of the system that cost more than one pair. Pairs are drawn on the host.
-_ENTRIES_PER_PAIR = {"cpu": 16}
-_ENTRIES_PER_PAIR_GPU = 1024
+_ENTRIES_PER_PAIR = 16  # entries of the system that cost more than one pair
+_ENTRIES_PER_HOST_PAIR = 1024  # the same, if a GPU computes entries and the host draws pairs
 _FREE = 2**21  # coordinates of pairs that are always affordable: a tenth of a second
 _OVERHEAD = 16  # coordinates that a pair costs in addition to its noise
 _FEWEST_PAIRS = 64  # at a point: with fewer, normal samples look as if they had heavy tails
@@ -135,8 +134,8 @@ class ReferenceValues:
 
         The cost is counted, never measured by the clock: the same call draws the same samples.
         """
-        platform = self._ctx.device.platform
-        entries_per_pair = _ENTRIES_PER_PAIR.get(platform, _ENTRIES_PER_PAIR_GPU)
+        is_alike = self._is_for_device or self._ctx.device.platform == "cpu"
+        entries_per_pair = _ENTRIES_PER_PAIR if is_alike else _ENTRIES_PER_HOST_PAIR
         pairs = max(
             entries * self._problem.dim // (entries_per_pair * self._width),
             _FREE // (self._width + _OVERHEAD),

@@ -190,8 +190,9 @@ def _abs_sums(rows: Array) -> Array:
 
 def _check_finite(rows: Array, points: Points) -> Array:
     """Return `rows`; raise a `NumericalError` if an entry is not finite."""
-    sums = np.sum(np.abs(rows), axis=1) if isinstance(rows, np.ndarray) else _abs_sums(rows)
-    bad = np.flatnonzero(~np.isfinite(sums))
+    is_host = isinstance(rows, np.ndarray)
+    is_finite = np.all(np.isfinite(rows), axis=1) if is_host else np.isfinite(_abs_sums(rows))
+    bad = np.flatnonzero(~is_finite)
     if bad.size:
         k = int(bad[0])
         raise NumericalError(

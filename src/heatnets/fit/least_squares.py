@@ -318,7 +318,13 @@ def _triangular_factor(A: Any, device: jax.Device | None) -> Any:
     # Zero rows and columns do not change R: few shapes are ever compiled.
     padded = np.zeros((_padded_size(A.shape[0]), _padded_size(A.shape[1])))
     padded[: A.shape[0], : A.shape[1]] = A
-    return np.asarray(_compiled_qr(jax.device_put(padded, device)))[: min(A.shape), : A.shape[1]]
+    try:
+        R = np.asarray(_compiled_qr(jax.device_put(padded, device)))
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return _parallel_qr(A)
+    return R[: min(A.shape), : A.shape[1]]
 
 
 _compiled_qr = jax.jit(partial(jnp.linalg.qr, mode="r"))
