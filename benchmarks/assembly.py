@@ -25,7 +25,7 @@ from heatnets.features.designs import DESIGNS
 from heatnets.features.equation import build_equation
 from heatnets.features.families import FAMILIES
 from heatnets.fit.assembly import value_and_residual_rows
-from heatnets.pde import laplacian
+from heatnets.pde import laplacian_choice
 
 
 def functions(dim: int) -> dict[str, Callable]:
@@ -72,10 +72,10 @@ def main() -> None:
         a @ b
     floor = (time.perf_counter() - start) / 10
     print(f"d = {asked.dim}; floor (one matrix product) {1e9 * floor / coordinates:.3f} ns")
-    without = tuple(m for m in laplacian.METHODS if m.name != "coordinate sums")
+    without = tuple(m for m in laplacian_choice.METHODS if m.name != "coordinate sums")
     for name, f in functions(asked.dim).items():
         chosen, seconds = measure(f, asked.dim, asked.rows, asked.pairs)
-        with mock.patch.object(laplacian, "METHODS", without):
+        with mock.patch.object(laplacian_choice, "METHODS", without):
             other, before = measure(f, asked.dim, asked.rows, asked.pairs)
         ns, ns_before = (1e9 * s / coordinates for s in (seconds, before))
         print(f"{name:38} {chosen:16} {ns:8.2f} ns   {other:12} {ns_before:8.2f} ns")

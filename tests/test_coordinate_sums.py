@@ -17,8 +17,9 @@ from heatnets.pde import coordinate_sums
 from heatnets.pde.coordinate_sums import CoordinateSums
 from heatnets.pde.diffusion import Dense, Diagonal, DiagonalPlusLowRank
 from heatnets.pde.function import Function
-from heatnets.pde.laplacian import NO_LAPLACIAN, FunctionWithLaplacian, select_method
+from heatnets.pde.laplacian import NO_LAPLACIAN, FunctionWithLaplacian
 from heatnets.pde.laplacian import CoordinateSums as CoordinateSumsMethod
+from heatnets.pde.laplacian_choice import select_method
 from heatnets.pde.sum_finder import NotReducible
 
 pytestmark = pytest.mark.usefixtures("x64", "unoptimised")

@@ -18,8 +18,8 @@ from heatnets.pde.laplacian import (
     FolxSparse,
     FunctionWithLaplacian,
     gradient,
-    select_method,
 )
+from heatnets.pde.laplacian_choice import select_method
 from heatnets.pde.sum_finder import NotReducible
 
 pytestmark = pytest.mark.usefixtures("x64")

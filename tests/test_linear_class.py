@@ -14,7 +14,8 @@ import heatnets as hn
 from heatnets._core.precision import EPS
 from heatnets.pde import diffusion
 from heatnets.pde.function import Function
-from heatnets.pde.laplacian import CLOSED_FORM, METHODS, FunctionWithLaplacian, select_method
+from heatnets.pde.laplacian import CLOSED_FORM, METHODS, FunctionWithLaplacian
+from heatnets.pde.laplacian_choice import select_method
 
 pytestmark = [
     pytest.mark.usefixtures("x64"),

@@ -245,7 +245,7 @@ def _chunk_sizes(
     chunk then fills `tile_bytes` or a second of work.
     """
     entries = max(1, ctx.tile_bytes // (8 * workspace))
-    coordinates = sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
+    coordinates = _coordinates(points)
     work = _CALL_COORDINATES.get(ctx.device.platform, 1e9)
     max_width = 64 if ctx.device.platform == "cpu" else 256
     if entries < 64 * 64:
@@ -254,9 +254,14 @@ def _chunk_sizes(
     return max(1, min(entries // width, int(work / (features * coordinates)))), width
 
 
+def _coordinates(points: Points) -> int:
+    """Numbers that one point has, in all arrays."""
+    return sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
+
+
 def _is_small(rows: int, features: int, workspace: int, points: Points) -> bool:
     """Whether a call with so many rows and features needs no optimisation."""
-    coordinates = sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
+    coordinates = _coordinates(points)
     return is_small_call(rows * features * coordinates, rows * features * workspace)
 
 

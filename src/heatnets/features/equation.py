@@ -20,12 +20,8 @@ from heatnets.features.features import (
 from heatnets.pde import coordinate_sums
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.function import Function
-from heatnets.pde.laplacian import (
-    NO_LAPLACIAN,
-    ComposedFunction,
-    FunctionWithLaplacian,
-    select_method,
-)
+from heatnets.pde.laplacian import NO_LAPLACIAN, ComposedFunction, FunctionWithLaplacian
+from heatnets.pde.laplacian_choice import select_method
 from heatnets.pde.paths import EulerPaths
 from heatnets.pde.sources import SemilinearSource
 from heatnets.pde.sum_finder import NotReducible
