@@ -310,7 +310,7 @@ def test_data_that_no_path_meets_are_declined(fields, value):
     ],
 )
 def test_what_can_be_shown_is_certified(initial, value):
-    u = hn.solve(short(initial), max_rounds=1)
+    u = hn.solve(short(initial), tol=0, max_rounds=1)
     assert u.solved
     assert u.stats["estimated_error"] < 1e-12
     sure = u.certify(0.1, [0.3, 0.1], samples=256)
@@ -358,14 +358,18 @@ def test_a_reaction_at_rest_is_certified():
 def test_data_that_hardly_a_path_meets_are_declined():
     """A bump of width 0.01."""
     said, u = said_by(
-        lambda: hn.solve(short(lambda x: jnp.exp(-jnp.sum((x - 0.5) ** 2) / 1e-6)), max_rounds=1)
+        lambda: hn.solve(
+            short(lambda x: jnp.exp(-jnp.sum((x - 0.5) ** 2) / 1e-6)), tol=0, max_rounds=1
+        )
     )
     declines(u, said, "the same (0) at all but")
 
 
 def test_data_that_grow_too_fast_are_declined():
     """exp(|x|²) has no mean from t = 1/4 on."""
-    said, u = said_by(lambda: hn.solve(short(lambda x: jnp.exp(x @ x), horizon=0.3), max_rounds=1))
+    said, u = said_by(
+        lambda: hn.solve(short(lambda x: jnp.exp(x @ x), horizon=0.3), tol=0, max_rounds=1)
+    )
     declines(u, said, "`initial` grows too fast along paths")
     sure = u.certify(0.3, [0.1, 0.1], samples=1024)
     assert not sure.certified

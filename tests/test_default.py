@@ -15,6 +15,7 @@ import pytest
 import heatnets as hn
 from heatnets._core import statistics
 from heatnets._core.execution import make_context
+from heatnets._core.operations import count_operations
 from heatnets.features.equation import build_equation
 from heatnets.fit.entry_cache import EntryCache
 from heatnets.pde import smoothness
@@ -39,7 +40,7 @@ def test_the_estimated_error_is_the_error():
         ("neighbour-products", 20, 0),
     ):
         problem = hn.problems.get(name, dim=dim)
-        u = hn.solve(problem, seconds=0.1, time_degree=degree)  # one round, whatever the budget
+        u = hn.solve(problem, tol=0, max_rounds=1, time_degree=degree)
         assert len(u.stats["history"]) == 1
         error = hn.measure(u, 1000).l2
         assert error > 1e-5
@@ -52,7 +53,7 @@ def test_rounds_end_by_number_and_not_by_the_clock(kinked):
     problem = hn.problems.get("kinked-ridge" if kinked else "nonseparable", dim=5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # kinks
-        u = hn.solve(problem, seconds=600, max_rounds=2)
+        u = hn.solve(problem, seconds=600, tol=0, max_rounds=2)
     assert len(u.stats["history"]) == 2
     assert u.stats["stopped"] == "`max_rounds` = 2 rounds were made"
     with pytest.raises(hn.InputError, match="`max_rounds` ends a growth"):
@@ -170,7 +171,9 @@ def test_growth_keeps_what_it_has():
 def test_history_tells_the_rounds():
     lines = []
     problem = hn.problems.get("radial-gaussian", dim=10)
-    u = hn.solve(problem, max_rounds=3, progress=lambda phase, done, total: lines.append(phase))
+    u = hn.solve(
+        problem, tol=0, max_rounds=3, progress=lambda phase, done, total: lines.append(phase)
+    )
     history = u.stats["history"]
     assert len(history) >= 2
     for earlier, later in itertools.pairwise(history):
@@ -190,7 +193,7 @@ def test_the_scale_of_the_data_does_not_matter(size):
         hn.Problem(dim=3, horizon=0.5, initial=lambda x, c=c: c * jnp.exp(-x @ x / 3))
         for c in (1.0, size)
     )
-    u, v = (hn.solve(p, seconds=0.1) for p in (one, scaled))
+    u, v = (hn.solve(p, tol=0, max_rounds=1) for p in (one, scaled))
     t, x = hn.random_points(one, 50)
     np.testing.assert_allclose(v(t, x) / size, u(t, x), rtol=1e-6)
     np.testing.assert_allclose(v.stats["estimated_error"], u.stats["estimated_error"], rtol=0.1)
@@ -206,7 +209,7 @@ def test_the_unit_of_time_does_not_matter(unit):
     one, other = (
         hn.Problem(dim=2, horizon=0.5 * c, diffusion=1 / c, initial=bell) for c in (1.0, unit)
     )
-    u, v = (hn.solve(p, seconds=0.1, time_degree=3) for p in (one, other))
+    u, v = (hn.solve(p, tol=0, max_rounds=1, time_degree=3) for p in (one, other))
     t, x = hn.random_points(one, 50)
     np.testing.assert_allclose(v(t * unit, x), u(t, x), rtol=1e-6)
     assert u.stats["rank"] == v.stats["rank"]
@@ -217,7 +220,8 @@ def test_the_unit_of_time_does_not_matter(unit):
 def test_the_same_seed_gives_the_same_answer_and_another_seed_another():
     problem = hn.problems.get("radial-gaussian", dim=10)
     first, again, other = (
-        hn.solve(problem, seconds=0.1, seed=seed)(0.3, np.full(10, 0.2)) for seed in (1, 1, 2)
+        hn.solve(problem, tol=0, max_rounds=1, seed=seed)(0.3, np.full(10, 0.2))
+        for seed in (1, 1, 2)
     )
     assert first == again
     assert first != other
@@ -231,7 +235,7 @@ def test_at_a_point():
     problem = hn.Problem(
         dim=6, horizon=0.5, initial=named.initial, region=hn.Point(x), exact=named.exact
     )
-    u = hn.solve(problem, max_rounds=4)
+    u = hn.solve(problem, tol=0, max_rounds=4)
     exact = hn.exact_values(problem, 0.5, x)
     assert abs(u(0.5, x) - exact) < 1e-5 * abs(exact)
     assert u.stats["estimated_error"] < 1e-4
@@ -329,7 +333,7 @@ def test_a_kinked_payoff_is_solved_and_said(dim):
     with pytest.warns(
         hn.HeatnetsWarning, match="`initial` has kinks or jumps .* trained on mild rows"
     ):
-        u = hn.solve(problem, max_rounds=2)
+        u = hn.solve(problem, tol=0, max_rounds=2)
     t, x = hn.random_points(problem, 1000)
     exact = hn.exact_values(problem, t, x)
     error = hn.relative_errors(u(t, x), exact).l2
@@ -372,7 +376,7 @@ def test_what_paths_hardly_ever_see_is_said():
         )
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            hn.solve(problem, seconds=0.1)
+            hn.solve(problem, tol=0, max_rounds=1)
         assert any(re.search(message, str(w.message)) for w in said)
 
 
@@ -385,7 +389,7 @@ def test_a_kinked_source():
         dim=1, horizon=0.5, initial=lambda x: 0.0, source=lambda t, x: jnp.abs(x[0])
     )
     with pytest.warns(hn.HeatnetsWarning, match="`source` has kinks"):
-        u = hn.solve(problem, max_rounds=2)
+        u = hn.solve(problem, tol=0, max_rounds=2)
     from scipy.stats import norm
 
     s, x = 0.5 * (np.arange(4000) + 0.5) / 4000, np.array([[0.0], [0.4], [-0.9]])
@@ -453,18 +457,40 @@ def test_a_design_is_dropped_only_where_the_others_are_as_good_and_converge(tabl
 
 
 @pytest.mark.parametrize(
-    ("closed_form", "seconds", "small"),
-    [(False, 1e-2, True), (False, 1e-9, False), (True, 1e-2, False)],
+    ("operations", "blocks"),
+    [
+        (1e5, BlockSizes()),
+        (None, adaptive._SMALL_BLOCKS),  # as counted: d² for each entry
+        (3e6, adaptive._SMALLEST_BLOCKS),
+    ],
 )
-def test_slow_derivatives_start_small(closed_form, seconds, small, monkeypatch):
-    problem = hn.problems.get("product-of-cosines", dim=150, closed_form=closed_form)
+def test_many_operations_start_small(operations, blocks, monkeypatch):
+    problem = hn.problems.get("product-of-cosines", dim=100, closed_form=False)
     run = Run(problem.canonical, make_options(problem), make_context())
-    monkeypatch.setattr(adaptive, "_seconds_per_entry", lambda dictionary, rows: seconds)
+    if operations is not None:
+        monkeypatch.setattr(adaptive, "_operations_per_entry", lambda run, data: operations)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
         sizes = adaptive._choose_block_sizes(run, build_equation(problem.canonical, 0)[0])
-    assert (sizes == adaptive._SMALL_BLOCKS) == small
-    assert any("closed form" in text for text in run.log.messages) == small
+    assert sizes == blocks
+    is_slow = blocks == adaptive._SMALLEST_BLOCKS
+    assert any("closed form" in text for text in run.log.messages) == is_slow
+
+
+def test_operations_are_counted_as_often_as_they_are_made():
+    """n additions per step of a loop, a product of matrices, the larger of two branches."""
+    x, A = np.ones(7), np.ones((5, 7))
+
+    def loop(x):
+        return jax.lax.scan(lambda s, _: (s + x, None), x, length=11)[0]
+
+    def branches(x):
+        return jax.lax.cond(x[0] > 0, lambda y: y + y + y, lambda y: y + y, x)
+
+    assert count_operations(loop, x) == 11 * 7
+    assert count_operations(lambda x: A @ x, x) == 2 * 5 * 7
+    assert count_operations(lambda x: x + A.T @ (A @ np.ones(7)), x) == 7  # constants are free
+    assert 14 <= count_operations(branches, x) <= 17
 
 
 class Sizes:

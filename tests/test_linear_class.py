@@ -304,7 +304,7 @@ def test_greeks_of_kinked_payoffs(name, given):
     """Value, delta and gamma along a direction with intervals that hold the closed form's."""
     problem = hn.problems.get(name, **given)
     with pytest.warns(hn.HeatnetsWarning, match="`(initial|terminal)` has kinks"):
-        solution = hn.solve(problem, max_rounds=1)
+        solution = hn.solve(problem, tol=0, max_rounds=1)
     t, x = hn.random_points(problem, 5, seed=1)
     t = np.clip(t, 0.3 * problem.horizon, 0.7 * problem.horizon)
     direction = np.linspace(0.5, 1.5, problem.dim)
@@ -391,8 +391,8 @@ def test_drift_only_moves_and_reaction_only_multiplies():
     """u_b,c(t, x) = e^{ct} u(t, x + bt)."""
     b, c = np.array([0.5, -0.2]), 0.9
     given = {"dim": 2, "horizon": 0.5, "initial": lambda x: jnp.exp(-0.5 * (x @ x))}
-    still = hn.solve(hn.Problem(**given, region=hn.Box(-1.5, 1.5)), max_rounds=2)
-    moved = hn.solve(hn.Problem(**given, drift=b, reaction=c), max_rounds=2)
+    still = hn.solve(hn.Problem(**given, region=hn.Box(-1.5, 1.5)), tol=0, max_rounds=2)
+    moved = hn.solve(hn.Problem(**given, drift=b, reaction=c), tol=0, max_rounds=2)
     t, x = hn.random_points(moved.problem, 50)
     assert hn.relative_errors(moved(t, x), np.exp(c * t) * still(t, x + t[:, None] * b)).l2 < 1e-4
 
@@ -456,7 +456,7 @@ def test_the_payoff_itself_can_be_asked_for():
     """
     problem = hn.problems.get("geometric-basket", dim=3)
     with pytest.warns(hn.HeatnetsWarning, match="kinks"):
-        solution = hn.solve(problem, max_rounds=1)
+        solution = hn.solve(problem, tol=0, max_rounds=1)
     spot = np.array([100.0, 120.0, 110.0])
     sure = solution.certify(1.0, spot, halfwidth=0.1)
     np.testing.assert_allclose(sure.value, np.prod(spot) ** (1 / 3) - 100.0, rtol=1e-12)

@@ -33,20 +33,22 @@ OWN = {
     "region": hn.Point(np.zeros(2)),
 }
 KINDS = {
-    "source": lambda: hn.solve(hn.problems.get("nonseparable", dim=5), max_rounds=1),
-    "no source": lambda: hn.solve(hn.problems.get("radial-gaussian", dim=10), max_rounds=1),
-    "kinks": lambda: hn.solve(hn.problems.get("kinked-ridge", dim=5), max_rounds=1),
-    "flow": lambda: hn.solve(hn.problems.get("allen-cahn", dim=3, horizon=0.3), max_rounds=1),
-    "slopes": lambda: hn.solve(hn.problems.get("hamilton-jacobi", dim=3), max_rounds=1),
-    "steps": lambda: hn.solve(hn.problems.get("hyperbolic", dim=2), max_rounds=1),
-    "payoff": lambda: hn.solve(hn.problems.get("geometric-basket", dim=3), max_rounds=1),
+    "source": lambda: hn.solve(hn.problems.get("nonseparable", dim=5), tol=0, max_rounds=1),
+    "no source": lambda: hn.solve(hn.problems.get("radial-gaussian", dim=10), tol=0, max_rounds=1),
+    "kinks": lambda: hn.solve(hn.problems.get("kinked-ridge", dim=5), tol=0, max_rounds=1),
+    "flow": lambda: hn.solve(
+        hn.problems.get("allen-cahn", dim=3, horizon=0.3), tol=0, max_rounds=1
+    ),
+    "slopes": lambda: hn.solve(hn.problems.get("hamilton-jacobi", dim=3), tol=0, max_rounds=1),
+    "steps": lambda: hn.solve(hn.problems.get("hyperbolic", dim=2), tol=0, max_rounds=1),
+    "payoff": lambda: hn.solve(hn.problems.get("geometric-basket", dim=3), tol=0, max_rounds=1),
     "kernels": lambda: hn.solve(
         hn.problems.get("forced-sine"), family="gaussian", features=(20, 20), enforce="mild"
     ),
     "the paper's": lambda: hn.solve(
         hn.problems.get("oscillating", dim=5), **hn.paper(20, 20, 200, 30)
     ),
-    "kinks in u": lambda: hn.solve(hn.Problem(**OWN), max_rounds=1),
+    "kinks in u": lambda: hn.solve(hn.Problem(**OWN), tol=0, max_rounds=1),
 }
 
 
@@ -71,7 +73,7 @@ def test_a_solution_comes_back_as_it_was(kind, tmp_path):
 
 def test_named_problems_with_more_than_numbers_are_saved_without_their_name(tmp_path):
     problem = hn.problems.get("arithmetic-basket", dim=2, region=hn.Box(90.0, 110.0))
-    path = hn.solve(problem, max_rounds=1).save(tmp_path / "u.heatnets")
+    path = hn.solve(problem, tol=0, max_rounds=1).save(tmp_path / "u.heatnets")
     assert hn.info(path)["origin"] is None
     assert hn.load(path, problem).stats["seed"] == 0
 
@@ -314,12 +316,12 @@ def test_a_growth_that_is_gone_on_with_ends_as_if_it_had_not_been_stopped(kind, 
 
 def test_a_checkpoint_of_something_else_is_refused_with_the_difference(tmp_path, monkeypatch):
     file = tmp_path / "part"
-    hn.solve(hn.problems.get("oscillating", dim=3), max_rounds=1, checkpoint=file)
+    hn.solve(hn.problems.get("oscillating", dim=3), tol=0, max_rounds=1, checkpoint=file)
     before = file.read_bytes()
     with pytest.raises(
         hn.InputError, match="belongs to another solve: `dim` differs: 4 here, 3 there"
     ):
-        hn.solve(hn.problems.get("oscillating", dim=4), max_rounds=1, checkpoint=file)
+        hn.solve(hn.problems.get("oscillating", dim=4), tol=0, max_rounds=1, checkpoint=file)
     with pytest.raises(hn.InputError, match="`seed` is 1 here, 0 there"):
         hn.solve(hn.problems.get("oscillating", dim=3), seed=1, checkpoint=file)
     monkeypatch.setattr("heatnets.solvers.checkpoint.__version__", "9.9")

@@ -13,7 +13,6 @@ write a function (A, b, rcond, ridge) -> LeastSquaresResult and add it to `SOLVE
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -105,25 +104,14 @@ def _lapack_threads(count: int | None) -> threadpoolctl.threadpool_limits:
 
 
 def _thread_count(size: int) -> int | None:
-    """Number of LAPACK threads for `size` unknowns: one, or all (None) if they are faster now.
+    """Number of LAPACK threads for `size` unknowns: one, or all (None).
 
-    OpenBLAS threads wait by spinning. On two cores that other processes were using too, a QR of
-    2400 x 1091 took 39 s with two threads and 0.35 s with one.
+    Only the size decides: the last bits depend on the number of threads. OpenBLAS threads wait by
+    spinning, which is harmful if other processes use the cores too: a QR of 2400 x 1091 then took
+    39 s with two threads and 0.35 s with one. The larger the matrix, the smaller the harm: for an
+    SVD of 4096 x 1600 two threads gain a factor of 1.6 on free cores, and lose 1.8 on busy ones.
     """
-    if size < _LARGE:
-        return 1
-    sample = np.random.default_rng(0).standard_normal((512, 512))
-    with _lapack_threads(1):
-        one_thread = min(_time_qr(sample) for _ in range(3))
-    all_threads = max(_time_qr(sample) for _ in range(3))
-    return None if all_threads < one_thread else 1
-
-
-def _time_qr(sample: np.ndarray) -> float:
-    """Seconds for a QR factorisation."""
-    start = time.perf_counter()
-    scipy.linalg.qr(sample, mode="r", check_finite=False)
-    return time.perf_counter() - start
+    return 1 if size < _LARGE else None
 
 
 def _eliminate_constraint(A: Any, b: Any, constraint: Any) -> tuple[Any, Any, Callable[..., Array]]:

@@ -7,7 +7,6 @@ equation on a validation set. The solve ends by the rules of `stopping`.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
 import jax
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from heatnets._core import streams
+from heatnets._core.operations import count_operations
 from heatnets._core.reasons import ReasonKind, is_kind
 from heatnets.certify.importance_points import WeightedPoints, choose_points, mean_squared_score
 from heatnets.features.equation import build_equation
@@ -35,8 +35,12 @@ from heatnets.solvers.validation import BlockSizes, ValidationSet, Verdict, fina
 # one candidate costs as much as this many entries of the system.
 _ENTRIES_PER_CANDIDATE = 128
 _FINAL_RESIDUALS = 2  # residuals per feature in the final check: a quarter of the rows
-# A sixteenth of the work, for data whose derivatives take milliseconds.
-_SMALL_BLOCKS = BlockSizes(4, 64, (16, 7), (48, 2))
+_CHECK_SHARE = 0.5  # entries of the final check, at most about this share of those of the system
+# A first round of 1e10 operations takes 3 to 10 s on two cores. With more, the solve starts with
+# less: a seventh of the work, or a sixteenth with fewer points to estimate errors.
+_MANY_OPERATIONS, _VERY_MANY_OPERATIONS = 1e10, 1e11
+_SMALL_BLOCKS, _SMALLEST_BLOCKS = BlockSizes(4, 64), BlockSizes(4, 64, (16, 7), (48, 2))
+_SLOW_ENTRY = 2e6  # operations: milliseconds per entry
 
 
 @dataclass
@@ -126,12 +130,13 @@ class EquationGrowth(Growth):
             self._growing = _choose_designs(self.dictionary, self.best, self._growing)
         if why := self._time_limit(self._growing):
             return why
-        if self.dictionary.plan(self._growing).memory <= self.run.ctx.memory:
-            return ""
-        why = "the next round would not fit into `memory`"
-        features = len(self.dictionary.kind)
-        self.run.log.warn(f"growth ended at {features} features: {why}")
-        return why
+        return self.memory_limit(self.dictionary.plan(self._growing).memory)
+
+    def check_seconds(self) -> float:
+        if self.best.features in self._far_verdicts:
+            return 0.0
+        entries = _CHECK_SHARE * self.best.features * self.best.rows
+        return float(self.state.spent["assembly"] * entries / self.state.entries)
 
     def _time_limit(self, growing: list[str]) -> str:
         """Message if a round that doubles these designs would not end in time, else "".
@@ -274,42 +279,45 @@ def _choose_test_points(
 
 
 def _choose_block_sizes(run: Run, data: Equation) -> BlockSizes:
-    """Block sizes: smaller than usual if the first round would take more than half of the budget.
+    """Block sizes: smaller than usual if the operations of the first round are many.
 
-    This happens for automatic Laplacians in high dimension: that of a product, for example, costs
-    d² operations. The time per entry is measured in a trial.
+    This happens for automatic Laplacians in high dimension (that of a product, for example, costs
+    d² operations) and for coefficients that are functions. The operations are counted, not timed:
+    the choice is the same on every machine.
     """
     fast = (CLOSED_FORM.name, CoordinateSums.name)
     is_automatic = any(method not in fast for method in data.laplacian_methods.values())
-    if not is_automatic or run.problem.dim <= 100 or run.ctx.device.platform != "cpu":
+    if not is_automatic or run.ctx.device.platform != "cpu":
         return BlockSizes()
     names = [design.name for design in run.options.directions]
-
-    def measure(block: int, rows: int) -> float:
-        trial = Dictionary(run, data, BlockSizes(block, rows, validation=(2, 2)))
-        trial.grow(names[:1], "pilot")  # compiles
-        return _seconds_per_entry(trial, rows)
-
-    rate = measure(2, 2)
-    if rate < 2e-3:  # the call may cost more than its entries: measure with more entries
-        rate = measure(16, 32)
-    entries = Dictionary(run, data, BlockSizes()).plan(names).entries
-    if rate * entries < run.options.seconds / 2:
-        return BlockSizes()
-    if rate > 2e-3:
+    per_entry = _operations_per_entry(run, data)
+    operations = per_entry * Dictionary(run, data, BlockSizes()).plan(names).entries
+    if per_entry > _SLOW_ENTRY:
         run.log.warn(
-            f"`{run.problem.data_name}` or `source` with derivatives takes {1e3 * rate:.2g} ms per "
-            "feature and point: the solve starts small. "
+            f"`{run.problem.data_name}` or `source` with derivatives takes {per_entry:.1e} "
+            "operations per feature and point: the solve starts small. "
             "Give the Laplacian in closed form: hn.Function(f, laplacian=g)."
         )
-    return _SMALL_BLOCKS
+    if operations > _VERY_MANY_OPERATIONS:
+        return _SMALLEST_BLOCKS
+    return _SMALL_BLOCKS if operations > _MANY_OPERATIONS else BlockSizes()
 
 
-def _seconds_per_entry(dictionary: Dictionary, rows: int) -> float:
-    """Measure the seconds per entry, by adding rows."""
-    start, old_size = time.perf_counter(), dictionary.rows.values.size
-    dictionary.rows.add_points(dictionary.points(0, rows), "pilot")
-    return (time.perf_counter() - start) / (dictionary.rows.values.size - old_size)
+def _operations_per_entry(run: Run, data: Equation) -> float:
+    """Mean number of operations of one entry (value and residual), over the kinds of features."""
+    blocks = run.draw((1, int(run.problem.feature_source is not None)), run.options.directions[0])
+    t, x = (jax.ShapeDtypeStruct(shape, jnp.float64) for shape in ((), (run.problem.dim,)))
+    counts = [
+        count_operations(
+            lambda feature, t, x: feature.value_and_residual(data, t, x),
+            jax.tree.map(lambda a: a[0], block),
+            t,
+            x,
+        )
+        for block in blocks
+        if len(block.initial_coefficient)
+    ]
+    return float(np.mean(counts))
 
 
 def _choose_designs(dictionary: Dictionary, fit: CandidateFit, growing: list[str]) -> list[str]:

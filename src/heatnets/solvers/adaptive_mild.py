@@ -68,8 +68,7 @@ class MildState(GrowthState):
 class MildGrowth(Growth):
     """Adaptive solve by mild rows.
 
-    Each round has twice the rows of the one before, and twice the features if there is time for
-    that.
+    Each round has twice the rows and twice the features of the one before.
     """
 
     State = MildState
@@ -198,22 +197,19 @@ class MildGrowth(Growth):
         return self.best.bound <= tol
 
     def plan_round(self) -> str:
-        """Twice the features and rows; if there is no time for that, twice the rows."""
+        """Twice the features and rows."""
         state, spent = self.state, self.state.spent
         rows, old_rows = ([0, *state.extensions][k] for k in (-1, -2))
-        for factor in (2, 1):
-            why = self.time_limit(
-                spent["samples"] / (rows - old_rows) * rows
-                + 2 * factor * spent["assembly"]
-                + 2 * factor**2 * spent["solve"]
-                + 2 * spent["check"]
-            )
-            if not why and 64 * rows * len(state.weights) * 2 * factor > self.run.ctx.memory:
-                why = "the next round would not fit into `memory`"
-            if not why:
-                self._size, self._rows = factor * state.size, 2 * rows
-                break
-        return why
+        self._size, self._rows = 2 * state.size, 2 * rows
+        return self.time_limit(
+            spent["samples"] / (rows - old_rows) * rows
+            + 4 * spent["assembly"]
+            + 8 * spent["solve"]
+            + 2 * spent["check"]
+        ) or self.memory_limit(64 * self._rows * 2 * len(state.weights))
+
+    def check_seconds(self) -> float:
+        return float(self.state.spent["check"])
 
     def finish(self, why: str) -> Solution:
         fit = self.best

@@ -9,19 +9,19 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
-from heatnets._core.execution import Summary
+from heatnets._core.execution import Progress, Summary
 from heatnets.features.features import Equation, Feature
 from heatnets.fit.iteration import CandidateFit
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.solution import UNSOLVED, Solution
 from heatnets.solvers.checkpoint import Checkpoint
 from heatnets.solvers.run import Round, Run, StopReason
-from heatnets.solvers.stopping import Rule, first_reason
+from heatnets.solvers.stopping import Limit, Rule, first_reason
 
 
 def feature_kinds(problem: CanonicalProblem) -> list[int]:
@@ -51,8 +51,16 @@ class GrowthState:
         }
 
 
+class _OutOfTime(Exception):
+    """The time limit ended a round."""
+
+
 class Growth(abc.ABC):
-    """An adaptive solve: its state, and what depends on the type of the rows."""
+    """An adaptive solve: its state, and what depends on the type of the rows.
+
+    What is computed depends on the problem, the options and the seed alone. The clock can only end
+    the growth: between two rounds, or in a round, which is then given up.
+    """
 
     State: ClassVar[type[Any]]  # a subclass of `GrowthState`
     rules: ClassVar[Sequence[Rule]]  # when it ends
@@ -60,7 +68,9 @@ class Growth(abc.ABC):
     data: Equation
 
     def __init__(self, run: Run) -> None:
-        self.run, run.started = run, time.perf_counter()
+        self.run = run
+        self._deadline = np.inf  # of the round that is made, on the clock of `run.elapsed`
+        run.ctx = replace(run.ctx, progress=self._report(run.ctx.progress))
         self.checkpoint = Checkpoint(run)
         stored = self.checkpoint.find(self.State)
         self.is_resumed = stored is not None
@@ -81,6 +91,10 @@ class Growth(abc.ABC):
     @abc.abstractmethod
     def plan_round(self) -> str:
         """Choose the sizes of the next round. Why there is no time or memory for it, else ""."""
+
+    @abc.abstractmethod
+    def check_seconds(self) -> float:
+        """Seconds that the final check of the best fit may take, from those of the last round."""
 
     @abc.abstractmethod
     def finish(self, why: str) -> Solution:
@@ -106,10 +120,30 @@ class Growth(abc.ABC):
         why = ""
         while not why:
             if not resumed:
-                self._record_round()
+                try:
+                    self._record_round()
+                except _OutOfTime:
+                    seconds, number = run.options.seconds, len(state.history)
+                    why = Limit(f"`seconds` = {seconds:g} ended round {number}, which is given up")
+                    break
+                finally:
+                    self._deadline = np.inf
             resumed = False
             why = first_reason(self.rules, self) or self.plan_round()
+            # The first round is always made. Time for the final check must be left.
+            self._deadline = run.options.seconds - self.check_seconds()
+        self._deadline = np.inf
         return self.finish(why)
+
+    def _report(self, progress: Progress) -> Progress:
+        """A progress callback that ends a round at its deadline."""
+
+        def report(phase: str, done: int, total: int) -> None:
+            progress(phase, done, total)
+            if self.run.elapsed > self._deadline:
+                raise _OutOfTime
+
+        return report
 
     def _record_round(self) -> None:
         """Make a round, report it and write the checkpoint."""
@@ -124,14 +158,20 @@ class Growth(abc.ABC):
         self.checkpoint.keep(state)
 
     def time_limit(self, needed: float) -> str:
-        """Message if a round of `needed` seconds would end after the budget, else ""."""
+        """Message if a round of `needed` seconds would end after the limit, else ""."""
         elapsed, seconds = self.run.elapsed, self.run.options.seconds
-        if elapsed + needed < seconds:
+        if elapsed + needed + self.check_seconds() < seconds:
             return ""
-        return (
+        return Limit(
             f"the next round would take about {needed:.2g} s, "
-            f"and {elapsed:.2g} of {seconds:g} s are spent"
+            f"and {elapsed:.2g} of `seconds` = {seconds:g} are spent"
         )
+
+    def memory_limit(self, needed: int) -> str:
+        """Message if a round needs more bytes than there are, else ""."""
+        if needed <= self.run.ctx.memory:
+            return ""
+        return Limit("the next round would not fit into `memory`")
 
     def build_solution(
         self, fit: CandidateFit, blocks: list[Feature], ending: StopReason, **facts: Any
@@ -155,6 +195,12 @@ class Growth(abc.ABC):
                 f"the tolerance {run.options.tol:g} was not met: the error is estimated at "
                 f"{error:.2g}. Growth ended as {ending.why}; the best fit found is returned. "
                 "More `seconds`, a smaller region or a shorter horizon may help."
+            )
+        elif isinstance(ending.why, Limit) and run.options.tol is None:
+            run.log.warn(
+                f"growth ended before nothing was left to gain: {ending.why}. The error is "
+                f"estimated at {error:.2g}. Raise the limit, or give the error that you need as "
+                "`tol`."
             )
         history = self.state.history
         return run.solution(

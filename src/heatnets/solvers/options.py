@@ -29,7 +29,8 @@ from heatnets.pde.regions import Region
 
 # Designs of the adaptive solver; the first, dense, always stays.
 DEFAULT_DESIGNS = tuple(map(design, ("orthogonal", "signs", "hadamard")))
-SECONDS = 60.0  # time budget of the adaptive solver
+TOLERANCE = 1e-3  # default tolerance of the adaptive solver
+SECONDS = 60.0  # time limit of the adaptive solver
 
 
 class CheckpointSpec(NamedTuple):
@@ -50,6 +51,17 @@ def _option(check: Callable[[str, Any], Any], default: Any = None, **rule: Any) 
             a checkpoint with another value belongs to another solve (default: yes, if adaptive).
     """
     return field(default=default, metadata={"check": check, **rule})
+
+
+def _check_tolerance(name: str, value: Any) -> float | None:
+    """`value` as a float between 0 and 1; None, no tolerance, for 0."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == 0:
+        return None
+    hint = (
+        "It is the relative L2 error over the region, for example 1e-4. "
+        "tol=0 goes on until nothing is left to gain."
+    )
+    return check_fraction(name, value, hint=hint)
 
 
 def _check_nonnegative(name: str, value: Any) -> float:
@@ -100,10 +112,9 @@ class SolveOptions:
     chosen by the adaptive solver.
     """
 
-    tol: float | None = _option(
-        partial(
-            check_fraction, hint="It is the relative L2 error over the region, for example 1e-4."
-        ),
+    tol: float | None = _option(  # None: no tolerance
+        _check_tolerance,
+        adaptive=TOLERANCE,
         refused=f"`tol` is for choosing a size; {_LEAVE_OUT}; u.error() says how good a given "
         "size is.",
     )

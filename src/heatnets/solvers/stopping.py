@@ -13,6 +13,11 @@ from typing import Any
 # A `Growth`, of which rules read `best` (the best fit), `state` and `run.options`.
 Rule = Callable[[Any], str]
 
+
+class Limit(str):
+    """Why a growth ended before its goal: a limit that the user may raise."""
+
+
 ROUNDING = 1e-11  # relative error that no user can tell from rounding
 # A round whose score is above this fraction of the best score so far brought no gain.
 GAIN = 0.8
