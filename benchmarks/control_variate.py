@@ -23,7 +23,7 @@ def main() -> None:
     )
     for dim in (1, 10):
         problem = hn.problems.get("kinked-ridge", dim=dim)
-        u = hn.solve(problem, seconds=5)
+        u = hn.solve(problem, tol=0, seconds=5)
         t, rng, paths = 0.5, np.random.default_rng(0), 2000
         x = np.full(dim, 0.1)
 

@@ -70,7 +70,7 @@ def case(number: int, seed: int, seconds: float = 10.0, tol: float = 1e-2) -> di
         "tags": who.tags,
         "truth_error": who.truth_error,
         "replaced": who.replaced,
-        "tol": tol if number % 2 == 0 else None,
+        "tol": tol if number % 2 == 0 else 0.0,
     }
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -32,6 +32,7 @@ exact = "exp(-a^2*t) * sum(sin(a*x))"
 [parameters]
 a = 2.0
 [solve]
+tol = 0
 max_rounds = 1
 [[certify]]
 t = 0.5
@@ -382,6 +383,7 @@ LONG = """
 problem = "radial-gaussian"
 dim = 10
 [solve]
+tol = 0
 max_rounds = 3
 """
 

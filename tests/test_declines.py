@@ -463,6 +463,7 @@ horizon = 0.3
 initial = "exp(norm2(x))"
 region = { box = [-1, 1] }
 [solve]
+tol = 0
 max_rounds = 1
 [[certify]]
 t = 0.3

@@ -81,11 +81,12 @@ def compute(cell: Cell, progress: Progress = None) -> Outcome:
 def network(problem: Problem, options: Options, seed: int, progress: Progress) -> Outcome:
     """Call `hn.solve`, and measure the errors.
 
-    Options: `seconds` (the time budget), `runs` (the last run needs no compilation), those of
+    The default goes on until nothing is left to gain.
+    Options: `seconds` (its limit), `runs` (the last run needs no compilation), those of
     `_errors`; for the paper's procedure `features`, `rows`, `train` (half width of the box of
     rows), `solve` (other keywords of `hn.solve`).
     """
-    keywords: Options = {"seconds": options.get("seconds")}
+    keywords: Options = {"tol": 0, "seconds": options.get("seconds")}
     if "features" in options:
         keywords = {**paper(*options["features"], *options["rows"]), **options.get("solve", {})}
     if "train" in options:
@@ -101,7 +102,9 @@ def semilinear(problem: Problem, options: Options, seed: int, progress: Progress
     at the single point of the region, errors are those at this point. Without it the network is
     compared with the exact solution over the region, and certified at one of its points.
     """
-    u, measured = _timed_solve(problem, seed, progress, {"seconds": options.get("seconds")})
+    u, measured = _timed_solve(
+        problem, seed, progress, {"tol": 0, "seconds": options.get("seconds")}
+    )
     t, x = (a[0] for a in random_points(problem, 1, seed=seed))
     value, truth = float(u(t, x)), options.get("reference")
     if truth is None:

@@ -61,22 +61,21 @@ def solve(
     The equation is `u_t = div(A ∇u) + b·∇u + c u + F` with `u(0, x) = u0(x)`, or the same with
     terminal data. There are two solvers:
 
-    - Adaptive (`features` not given): the network grows in rounds until its estimated error stops
-      falling or the budget is spent. Sizes and methods are chosen automatically
-      (docs/choosing.md).
+    - Adaptive (`features` not given): the network grows in rounds until its error is shown to be
+      below `tol`. Sizes and methods are chosen automatically (docs/choosing.md).
     - Fixed size (`features` given): Algorithm 1 of the paper runs once, with the given options.
 
     Args:
         problem: the PDE, its data, and the region where the solution is needed.
-        tol: target for the relative L2 error over (0, T] x region. The adaptive solver stops when
-            an upper bound of the error (99 % confidence) is below `tol`, or when the budget is
-            spent. `stats["tolerance_met"]` says which; a warning is given if it was not met.
+        tol: target for the relative L2 error over (0, T] x region; default 1e-3. The adaptive
+            solver stops when an upper bound of the error (99 % confidence) is below `tol`. If a
+            limit stops it before, `stats["tolerance_met"]` is False, and a warning is given.
+            tol=0 goes on until nothing is left to gain.
         seed: seed of all random numbers.
-        seconds: time budget of the adaptive solver; default 60. The solver stops earlier when
-            further rounds bring no gain.
+        seconds: time limit of the adaptive solver; default 60. The first round is always made. A
+            result that no time limit ended does not depend on the speed of the machine.
         max_rounds: largest number of rounds of the adaptive solver; each round is about twice as
-            large as the one before. Default: as many as fit into `seconds`. With `max_rounds` and
-            enough `seconds` the result does not depend on the speed of the machine.
+            large as the one before. Default: no limit.
         memory: bytes that the solve may use; default three quarters of the free memory.
         device: "cpu", "gpu" or a jax.Device; default the first device of JAX.
         progress: function called as progress(phase, done, total). After each round of the
@@ -129,7 +128,7 @@ def solve(
 
     >>> import heatnets as hn
     >>> problem = hn.problems.get("oscillating", dim=5)
-    >>> u = hn.solve(problem)
+    >>> u = hn.solve(problem, tol=0)
     >>> bool(hn.measure(u).l2 < 1e-12 and u.stats["estimated_error"] < 1e-12)
     True
     """
