@@ -28,7 +28,7 @@ def radial(t, u):
 
 
 def main(out: Path | None = None) -> dict[str, float]:
-    u = hn.solve(problem, seconds=6)
+    u = hn.solve(problem)
     value, estimate = float(u(T, origin)), u.stats["estimated_error"]
     grid = solve_ivp(radial, (0, T), u0(r**2), "LSODA", rtol=1e-8, atol=1e-10, lband=1, uband=1).y[
         :, -1

@@ -27,7 +27,7 @@ problem = hn.Problem(
 
 
 def main(out: Path | None = None) -> dict[str, float]:
-    u = hn.solve(problem, seconds=5)
+    u = hn.solve(problem)
     value, truth, error = (
         float(u(T, np.zeros(d))),
         float(hn.exact_values(problem, T, np.zeros(d))),

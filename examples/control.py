@@ -26,7 +26,7 @@ problem = hn.Problem(
 
 
 def main(out: Path | None = None) -> dict[str, float]:
-    u = hn.solve(problem, seconds=5)
+    u = hn.solve(problem)
     x = np.zeros(d)
     value, exact, error = (
         float(u(T, x)),

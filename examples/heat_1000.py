@@ -20,7 +20,7 @@ problem = hn.Problem(
 
 
 def main(out: Path | None = None) -> dict[str, float]:
-    u = hn.solve(problem, seconds=5)
+    u = hn.solve(problem)
     x = np.full(d, 0.5)
     value, exact = float(u(T, x)), float(hn.exact_values(problem, T, x))
     sure = u.certify(T, x, samples=512)

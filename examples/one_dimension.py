@@ -24,7 +24,7 @@ def exact(t, x):
 
 
 def main(out: Path | None = None) -> dict[str, float]:
-    u = hn.solve(problem, seconds=5)
+    u = hn.solve(problem, tol=1e-8)
     x = np.linspace(-5, 5, 401)
     values, truth = u(T, x[:, None]), exact(T, x)
     worst = float(np.max(np.abs(values - truth)))
