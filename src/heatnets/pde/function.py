@@ -65,14 +65,26 @@ class Function(eqx.Module):
         """Names of the required positional arguments; None if the signature cannot be read."""
         if self.arguments is not None:
             return self.arguments.replace(",", " ").split()
+        parameters = self._positional()
+        if parameters is None:
+            return None
+        return [p.name for p in parameters if p.default is inspect.Parameter.empty]
+
+    def optional_arguments(self) -> list[str]:
+        """Names of the positional arguments that have a default value; none where
+        `arguments` names those that are used.
+        """
+        parameters = self._positional() if self.arguments is None else None
+        return [p.name for p in parameters or () if p.default is not inspect.Parameter.empty]
+
+    def _positional(self) -> list[inspect.Parameter] | None:
+        """The positional parameters; None if the signature cannot be read."""
         try:
             parameters = inspect.signature(self.function).parameters.values()
         except (TypeError, ValueError):
             return None
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return [
-            p.name for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty
-        ]
+        return [p for p in parameters if p.kind in kinds]
 
 
 def check_function(
@@ -140,13 +152,18 @@ def _example(arguments: Sequence[str]) -> str:
 
 def _check_arity(name: str, function: Function, arguments: Sequence[str]) -> None:
     """Raise `InputError` if a function does not have the required number of arguments."""
-    parameters = function.arity()
-    if parameters == ["x", "t"] and len(arguments) == 2:
+    parameters, wanted = function.arity(), list(arguments)
+    known = {"t", "x", "u", "du", *arguments}
+    if parameters is None:
+        return
+    is_other = len(parameters) == len(wanted) > 1 and parameters != wanted
+    if is_other and known.issuperset(parameters):
+        order = [a for a in ("t", "x", "u", "du", "h", "noise") if a in {"t", "x", *parameters}]
         raise InputError(
-            f"`{name}` must be a function of (t, x); its parameters are (x, t). Time comes first: "
-            "lambda t, x: ..."
+            f"`{name}` must be a function of ({', '.join(wanted)}); its parameters are "
+            f"({', '.join(parameters)}). Time comes first: lambda {', '.join(order)}: ..."
         )
-    if parameters is None or len(parameters) == len(arguments):
+    if len(parameters) == len(arguments):
         return
     raise InputError(
         f"`{name}` must take {len(arguments)} argument(s), ({', '.join(arguments)}); it takes "
