@@ -97,9 +97,10 @@ class Growth(abc.ABC):
         run, state = self.run, self.state
         resumed = self.is_resumed
         if resumed:
-            run.started = min(run.started, time.perf_counter() - state.history[-1].seconds)
             with run.clock.phase("assembly"):
                 self.repeat_rounds()
+            # What is computed again does not count.
+            run.started = time.perf_counter() - state.history[-1].seconds
             run.clock.add(state.clock)
             run.log.restore(state.warnings)
             run.ctx.progress(Summary(f"goes on after {state.history[-1]}"), 1, 1)
