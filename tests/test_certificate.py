@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ import pytest
 import heatnets as hn
 from heatnets._core import statistics, streams
 from heatnets.certify import derivatives, error_equation, sequential, values
-from heatnets.certify.certificate import CertifyOptions, rounded
+from heatnets.certify.certificate import CertifyOptions, RegionError, rounded
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.pde import smoothness
 
@@ -586,3 +587,10 @@ def test_explanations_add_up(family):
     assert 1 <= found.effective <= 96
     assert "effective features" in str(found)
     assert len(hn.plots.explanation(found).axes) == 2
+
+
+def test_an_error_that_is_only_noise_is_printed_as_a_bound():
+    noise = RegionError(2.3e-16, 0.0, 0.0081, None, True, (), "Monte Carlo", 512, 2048, 0.95)
+    assert str(noise) == "below 0.0081 (95 %, 512 points)"
+    known = replace(noise, value=5e-3, low=4e-3)
+    assert str(known) == "0.005 (between 0.004 and 0.0081, 95 %, 512 points)"

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
+from heatnets.pde.function import format_points
 
 
 def smooth(x):
@@ -324,6 +325,26 @@ def test_points_of_a_traced_call_are_refused_in_words():
     problem = hn.Problem(**GOOD)
     with pytest.raises(hn.InputError, match="Inside jax.jit"):
         jax.jit(lambda x: problem.as_points(0.1, x))(jnp.zeros(3))
+
+
+def test_points_that_differ_are_told_apart():
+    def texts(*x):
+        return format_points([(0.5, np.array(row)) for row in x])
+
+    zero, unit = np.zeros(7), np.eye(7)
+    assert texts(zero) == ["t = 0.5, x = [0, 0, 0, 0, ...]"]
+    assert texts(zero, zero, unit[5], unit[6]) == [
+        "t = 0.5, x = [0, 0, 0, 0, ...]",
+        "t = 0.5, x = [0, 0, 0, 0, ...]",
+        "t = 0.5, x = [0, 0, 0, 0, ...], x[5] = 1",
+        "t = 0.5, x = [0, 0, 0, 0, ...], x[6] = 1",
+    ]
+    assert texts([100.001], [100.002]) == [
+        "t = 0.5, x = [100], x[0] = 100.001",
+        "t = 0.5, x = [100], x[0] = 100.002",
+    ]
+    many = 1e-7 * np.random.default_rng(0).choice([-1.0, 1.0], (40, 12))
+    assert len(set(texts(*many))) == 40
 
 
 def test_one_dimension_has_vectors_too():

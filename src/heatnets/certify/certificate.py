@@ -212,13 +212,10 @@ class RegionError:
 
     def __str__(self) -> str:
         words = "" if self.certified else f"; not certified: {'; '.join(self.reasons)}"
-        span = (
-            f"below {self.high:.2g}"
-            if self.low < 0.01 * self.high
-            else f"between {self.low:.2g} and {self.high:.2g}"
-        )
-        level = f"{100 * self.confidence:g} %"
-        return f"{self.value:.2g} ({span}, {level}, {self.points} points{words})"
+        level = f"{100 * self.confidence:g} %, {self.points} points{words}"
+        if self.low < 0.01 * self.high:  # the estimate itself is noise
+            return f"below {self.high:.2g} ({level})"
+        return f"{self.value:.2g} (between {self.low:.2g} and {self.high:.2g}, {level})"
 
 
 class CertifyOptions(NamedTuple):

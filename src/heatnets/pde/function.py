@@ -389,6 +389,31 @@ def format_point(columns: Sequence[Any]) -> str:
     return "".join(f"t = {t:.4g}, " for t in times) + f"x = [{shown}]"
 
 
+def format_points(points: Sequence[Sequence[Any]]) -> list[str]:
+    """Texts for points (x,) or (t, x) that tell them apart.
+
+    Where `format_point` writes different points alike, those coordinates follow in which a point
+    differs from most of them: at most three, if these suffice.
+    """
+    if not points:
+        return []
+    texts = [format_point(columns) for columns in points]
+    flat = np.stack([np.hstack([np.asarray(c, float) for c in columns]) for columns in points])
+    n_times = len(points[0]) - 1
+    names = ["t"] * n_times + [f"x[{k}]" for k in range(flat.shape[1] - n_times)]
+    result = list(texts)
+    for text in dict.fromkeys(texts):
+        group = [i for i, other in enumerate(texts) if other == text]
+        usual = np.median(flat[group], axis=0)
+        for most in (3, flat.shape[1]):
+            for i in group:
+                apart = np.flatnonzero(flat[i] != usual)[:most]
+                result[i] = text + "".join(f", {names[k]} = {flat[i, k]:.10g}" for k in apart)
+            if len({result[i] for i in group}) == len(np.unique(flat[group], axis=0)):
+                break
+    return result
+
+
 # Parameters of a primitive that hold the jaxpr it calls, and primitives that only call a jaxpr.
 _CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 _CALLED = {"pjit", "jit", "closed_call", "core_call", "remat", "checkpoint"}
