@@ -39,6 +39,11 @@ class ExecutionContext:
     tile_shrinks: TileShrinks = field(default_factory=TileShrinks)  # shared by all its copies
 
     @property
+    def is_silent(self) -> bool:
+        """Whether the user gave no progress callback."""
+        return self.progress is _silent
+
+    @property
     def tile_bytes(self) -> int:
         """Bytes for the intermediate arrays of one tile.
 
