@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +13,9 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets._core import statistics, streams
-from heatnets.certify import derivatives, error_equation, sequential, values
-from heatnets.certify.certificate import CertifyOptions, rounded
+from heatnets._core import progress, statistics, streams
+from heatnets.certify import certified_network, derivatives, error_equation, sequential, values
+from heatnets.certify.certificate import CertifyOptions, RegionError, rounded
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.pde import smoothness
 
@@ -359,6 +361,9 @@ def test_heavy_tails_get_more_samples_before_they_are_said():
         assert all(
             n == 8192 for n, good in zip(found.samples, found.certified, strict=True) if not good
         )
+        # Points that more samples cannot help get no more.
+        given_up = how(spike, t, x, ASKED._replace(samples=512, hopeless=frozenset(range(6))))
+        assert set(given_up.samples.tolist()) == {512}
 
 
 def test_a_half_width_is_reached_or_said(radial, monkeypatch):
@@ -370,10 +375,50 @@ def test_a_half_width_is_reached_or_said(radial, monkeypatch):
     assert np.all(more.samples > first.samples)
     assert len(set(more.samples.tolist())) > 1  # points that need fewer stop earlier
     monkeypatch.setattr(sequential, "MAX_SAMPLE_FACTOR", 2)
-    ended = radial.certify(t, x, samples=256, halfwidth=wanted / 100)
+    with pytest.warns(hn.HeatnetsWarning, match="3 of 3 intervals are wider than halfwidth="):
+        ended = radial.certify(t, x, samples=256, halfwidth=wanted / 100)
     assert np.all(ended.certified)  # the intervals are sound, only wider
     assert "was not reached" in ended.reasons[0][-1]
     assert "was not reached" in str(ended)
+    # Nothing is sampled in vain; samples that are named would do.
+    assert np.all(ended.samples == 256)
+    advice = int(re.search(r"samples=(\d+)", ended.reasons[0][-1])[1])
+    needed = 256 * (float(ended.halfwidth[0]) / (wanted / 100)) ** 2
+    assert 0.9 * needed < 2 * advice < 2.2 * max(needed, 2 * 256)
+
+
+def test_long_certificates_are_announced_and_reported(radial, monkeypatch, capfd):
+    t, x = hn.random_points(radial.problem, 2)
+    radial.certify(t, x, samples=256)
+    assert capfd.readouterr().err == ""
+    for module in (certified_network, progress):
+        monkeypatch.setattr(module, "LONG", 0.0)
+    radial.certify(t, x, samples=256)
+    first, *more = capfd.readouterr().err.splitlines()
+    assert re.fullmatch(r"heatnets: certificate: 2 points, about \d+ s", first)
+    assert re.fullmatch(r"heatnets: certificate: 0 of 2 after \d+ s", more[0])
+    heard = []
+    radial.certify(t, x, samples=256, progress=lambda *a: heard.append(a))
+    assert heard[-1] == ("certificate", 2, 2)
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(9.6, "10 s"), (99, "99 s"), (150, "2 min"), (7200, "2.0 h")]
+)
+def test_times_are_written_for_people(seconds, text):
+    assert progress.format_seconds(seconds) == text
+
+
+def test_a_wide_interval_of_kinked_data_says_how_to_narrow_it(kinked):
+    t, x = kinked.problem.horizon, np.zeros(5)
+    wide = kinked.certify(t, x, samples=128)
+    share = 100 * float(wide.halfwidth / abs(wide.value))
+    assert share > 0.5
+    assert wide.certified
+    assert f"wide, {share:.2g} % of the value" in str(wide)
+    assert f"halfwidth={float(wide.halfwidth) / 10:.1g} takes" in wide.reasons[-1]
+    assert kinked.certify(t, x, samples=128, halfwidth=0.5).reasons == ()
 
 
 def test_a_half_width_for_kinked_data_takes_the_cheaper_samples(kinked):
@@ -586,3 +631,10 @@ def test_explanations_add_up(family):
     assert 1 <= found.effective <= 96
     assert "effective features" in str(found)
     assert len(hn.plots.explanation(found).axes) == 2
+
+
+def test_an_error_that_is_only_noise_is_printed_as_a_bound():
+    noise = RegionError(2.3e-16, 0.0, 0.0081, None, True, (), "Monte Carlo", 512, 2048, 0.95)
+    assert str(noise) == "below 0.0081 (95 %, 512 points)"
+    known = replace(noise, value=5e-3, low=4e-3)
+    assert str(known) == "0.005 (between 0.004 and 0.0081, 95 %, 512 points)"

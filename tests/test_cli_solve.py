@@ -5,6 +5,7 @@ Checked are what is printed and written, and how every fault of the input is rep
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -99,6 +100,33 @@ def test_from_a_file_to_values(heatnets, tmp_path):
         .err.strip()
         .endswith("did you mean 'slices'?")
     )
+
+
+def test_what_is_not_certified_ends_with_three(heatnets, tmp_path, monkeypatch):
+    (tmp_path / "own.toml").write_text(TOML + "samples = 4\n")
+    done = heatnets("solve", "own.toml", "--json")
+    assert done.code == 3
+    assert "not certified: 1 of 1 points (only 2 independent sample pairs" in done.err
+    assert json.loads(done.out)["certificates"][0]["certified"] is False
+    certify = hn.Solution.certify
+    monkeypatch.setattr(
+        hn.Solution, "certify", lambda *a, **named: certify(*a, **{**named, "samples": 4})
+    )
+    # Points from a pipe.
+    monkeypatch.setattr(sys, "stdin", io.StringIO("t,x\n0.5,0.3\n0.25,0.1\n"))
+    done = heatnets("eval", "own.heatnets", "--at", "-", "--certify")
+    assert done.code == 3
+    assert "not certified: 2 of 2 points" in done.err
+    assert float(done.out.splitlines()[1].split(",")[2]) == pytest.approx(EXACT, rel=1e-6)
+
+
+def test_a_finished_result_is_not_solved_again_by_resume(heatnets, tmp_path):
+    (tmp_path / "own.heatnets").write_bytes(b"finished")
+    done = heatnets("solve", "own.toml", "--resume")
+    assert done.code == 2
+    assert "there is no own.heatnets.part, and own.heatnets is finished" in done.err
+    assert (tmp_path / "own.heatnets").read_bytes() == b"finished"
+    assert left(tmp_path) == ["own.heatnets", "own.toml"]
 
 
 def test_python_problems_need_their_file_again(heatnets, tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
+from heatnets.pde.function import format_points
 
 
 def smooth(x):
@@ -181,6 +182,22 @@ BAD = [
     ),
     ({"region": hn.Normal(np.zeros(4))}, r"`region` must be a region of R\^3; this Normal has 4"),
     ({"exact": lambda x: x[0]}, r"`exact` must take 2 argument"),
+    (
+        {"source": lambda x, t, u: u},
+        r"function of \(t, x, u\); its parameters are \(x, t, u\)\. .*lambda t, x, u: ",
+    ),
+    ({"source": lambda x, u: u}, r"its parameters are \(x, u\)\. .*lambda t, x, u: "),
+    ({"source": lambda t, x, du, u: u}, r"its parameters are \(t, x, du, u\)\. .*u, du: "),
+    ({"exact": lambda x, t: x[0]}, r"`exact` must be a function of \(t, x\).*lambda t, x: "),
+    (
+        {"source": lambda t, x, u=0.0: u},
+        r"`source` gives its argument u a default value.* lambda t, x, u: \.\.\. without it",
+    ),
+    ({"barrier": 80.0}, r"no argument `barrier`: barriers are not supported: .*`terminal` gives"),
+    ({"american": True}, r"no argument `american`: early exercise is not .*European.*Longstaff"),
+    ({"boundary": "dirichlet"}, r"boundary conditions are not supported\. .*all of R\^d; `region`"),
+    ({"boundary_conditions": 0}, r"boundary conditions are not supported"),
+    ({"terminals": smooth}, r"`Problem` has no argument `terminals`: did you mean 'terminal'\?"),
 ]
 
 
@@ -226,6 +243,26 @@ def test_arity_counts_required_positional_parameters():
     hn.Problem(
         **{**GOOD, "source": hn.Function(lambda *args: args[0] * smooth(args[1]), arguments="t x")}
     )
+
+
+def test_arguments_that_are_named_settle_the_doubt():
+    source = hn.Function(lambda t, x, u=2.0: u * smooth(x), arguments="t x")
+    assert hn.Problem(**{**GOOD, "source": source}).source is source
+
+
+def test_prices_that_are_not_discounted_get_a_hint():
+    def price(**changes):
+        assets = hn.GeometricBrownian(0.2, changes.pop("growth", 0.03))
+        fields = {"terminal": smooth, "process": assets, "region": hn.Point([1.0] * 3)}
+        return hn.Problem(3, 1.0, **{**fields, **changes}).warnings
+
+    with pytest.warns(hn.HeatnetsWarning, match=r"not discounted. .*write reaction=-0.03; react"):
+        price()
+    assert not price(reaction=-0.03)
+    assert not price(reaction=0)
+    assert not price(growth=0.0)
+    assert not price(source=lambda t, x, u: -0.03 * u)
+    assert not price(terminal=None, initial=smooth)
 
 
 def test_float32_constants_are_pointed_out_by_name():
@@ -288,6 +325,26 @@ def test_points_of_a_traced_call_are_refused_in_words():
     problem = hn.Problem(**GOOD)
     with pytest.raises(hn.InputError, match="Inside jax.jit"):
         jax.jit(lambda x: problem.as_points(0.1, x))(jnp.zeros(3))
+
+
+def test_points_that_differ_are_told_apart():
+    def texts(*x):
+        return format_points([(0.5, np.array(row)) for row in x])
+
+    zero, unit = np.zeros(7), np.eye(7)
+    assert texts(zero) == ["t = 0.5, x = [0, 0, 0, 0, ...]"]
+    assert texts(zero, zero, unit[5], unit[6]) == [
+        "t = 0.5, x = [0, 0, 0, 0, ...]",
+        "t = 0.5, x = [0, 0, 0, 0, ...]",
+        "t = 0.5, x = [0, 0, 0, 0, ...], x[5] = 1",
+        "t = 0.5, x = [0, 0, 0, 0, ...], x[6] = 1",
+    ]
+    assert texts([100.001], [100.002]) == [
+        "t = 0.5, x = [100], x[0] = 100.001",
+        "t = 0.5, x = [100], x[0] = 100.002",
+    ]
+    many = 1e-7 * np.random.default_rng(0).choice([-1.0, 1.0], (40, 12))
+    assert len(set(texts(*many))) == 40
 
 
 def test_one_dimension_has_vectors_too():

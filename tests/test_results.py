@@ -20,6 +20,7 @@ from safetensors.numpy import save as tensors
 import heatnets as hn
 from heatnets._core import atomic_files, container
 from heatnets.pde.fingerprint import differences, fingerprint
+from heatnets.solvers import adaptive
 
 pytestmark = pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
 
@@ -312,6 +313,28 @@ def test_a_growth_that_is_gone_on_with_ends_as_if_it_had_not_been_stopped(kind, 
         np.testing.assert_array_equal(one, other)
     assert again.stats["estimated_error"] == whole.stats["estimated_error"]
     assert [r[:5] for r in again.stats["history"]] == [r[:5] for r in whole.stats["history"]]
+
+
+def test_what_a_resumed_solve_computes_again_does_not_count_towards_its_seconds(
+    tmp_path, monkeypatch
+):
+    problem, file, elapsed = hn.problems.get("oscillating", dim=3), tmp_path / "part", []
+    first = hn.solve(problem, max_rounds=1, checkpoint=file)
+    repeat, finish = adaptive.EquationGrowth.repeat_rounds, adaptive.EquationGrowth.finish
+
+    def slowly(self):
+        repeat(self)
+        time.sleep(2)
+
+    def watched(self, why):
+        elapsed.append(self.run.elapsed)
+        return finish(self, why)
+
+    monkeypatch.setattr(adaptive.EquationGrowth, "repeat_rounds", slowly)
+    monkeypatch.setattr(adaptive.EquationGrowth, "finish", watched)
+    hn.solve(problem, max_rounds=1, checkpoint=file)
+    (spent,) = (r.seconds for r in first.stats["history"])
+    assert spent <= elapsed[0] < spent + 1
 
 
 def test_a_checkpoint_of_something_else_is_refused_with_the_difference(tmp_path, monkeypatch):

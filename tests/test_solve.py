@@ -15,6 +15,7 @@ import pytest
 
 import heatnets as hn
 from heatnets.features.equation import build_equation
+from heatnets.pde import smoothness
 from heatnets.problems.paper import TRAIN_REGION
 
 ONE_DIM = {
@@ -657,3 +658,46 @@ def test_a_hundred_dimensions_in_the_papers_set_up():
     assert hn.measure(u, 1000).l2 < 3e-6  # ten times the worst of two seeds
     frozen, direct = errors_of_simpler_ways(problem, 1500)
     assert min(frozen, direct) > 1e-2
+
+
+def test_points_far_outside_the_region_are_said_once():
+    problem = hn.problems.get("oscillating", dim=3)
+    u = hn.solve(problem, features=(16, 16), train_region=TRAIN_REGION)
+    t, x = hn.random_points(problem, 5)
+    u(t, x)
+    u(t, 3 * x)  # outside, but not further than paths lead
+    u.gradient(t, x)
+    x[3, 1] = 1e3
+    with pytest.warns(hn.HeatnetsWarning, match=r"1000.* lies far outside the region Box"):
+        u(t, x)
+    u(t, x)
+    u.gradient(t, x)
+
+
+def test_gradients_of_data_that_jump_are_refused():
+    """Where the data are steps the features have the gradient zero, and say nothing of u."""
+    problem = hn.Problem(dim=2, horizon=0.5, initial=lambda x: jnp.where(x[0] > 0, 1.0, 0.0))
+    u = hn.solve(problem, features=(64, 0), rows=(256, 0), enforce="mild")
+    point = np.array([0.1, 0.0])
+    with pytest.raises(hn.InputError, match=r"`initial` jumps.* u.certify_gradient\(t, x\)"):
+        u.gradient(0.5, point)
+    sure = u.certify_gradient(0.5, point, samples=2**14)
+    exact = [np.exp(-(0.1**2) / 2) / np.sqrt(2 * np.pi), 0.0]
+    assert sure.certified
+    assert np.all(np.abs(sure.value - exact) < 2 * sure.halfwidth)
+    assert np.max(sure.halfwidth) < 0.05
+
+
+@pytest.mark.usefixtures("unoptimised", "x64")
+@pytest.mark.parametrize(
+    ("initial", "found"),
+    [
+        (lambda x: jnp.abs(x[0]) + jnp.maximum(x[1], 0.0) ** 2, []),
+        (lambda x: jnp.tanh(50 * x[0]) * jnp.where(x[1] > 0, 1.0, 1.0), []),
+        (lambda x: 0.5 * x[1] + jnp.where(x[0] > 0, 1.0, 0.0), ["initial"]),
+        (lambda x: jnp.floor(x[1] + 0.5), ["initial"]),
+    ],
+)
+def test_kinks_and_steep_functions_are_no_jumps(initial, found):
+    problem = hn.Problem(dim=2, horizon=0.5, initial=initial)
+    assert smoothness.find_jumps(problem.canonical, 0) == found

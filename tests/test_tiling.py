@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -166,13 +167,17 @@ def test_tiles_are_halved_where_the_device_runs_out_of_memory(enough, times, mon
             )
         return ctx.tile_bytes
 
+    ctx = execution.make_context()
     if times < 3:
-        assert execution.within_memory(work, execution.make_context()) == enough
+        assert execution.within_memory(work, ctx) == enough
+        # Later work in the same context, or in a copy of it, begins with the small tiles.
+        assert execution.within_memory(work, replace(ctx, memory=ctx.memory + 1)) == enough
+        assert tried.pop() == tried[-1]
     else:
         with pytest.raises(
             hn.ResourceError, match="ran out of memory, also with tiles an eighth as large"
         ):
-            execution.within_memory(work, execution.make_context())
+            execution.within_memory(work, ctx)
     assert tried == [2**25 >> k for k in range(times + 1)]
 
 
@@ -200,6 +205,7 @@ def test_a_solve_goes_on_with_smaller_tiles(monkeypatch):
         ({"memory": -1}, "`memory` must be one finite number > 0"),
         ({"device": "abacus"}, "`device` must be one of 'cpu'"),
         ({"device": 3.5}, "`device` must be one of 'cpu'"),
+        ({"device": "rocm"}, r"JAX finds no GPU.* pip install -e '.\[cuda12\]' or "),
         ({"progress": 5}, "`progress` must be None or a function"),
     ],
 )

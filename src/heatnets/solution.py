@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,13 +15,14 @@ from jaxtyping import Array, Float
 
 from heatnets import __version__
 from heatnets._core import atomic_files, container
-from heatnets._core.errors import NumericalError
+from heatnets._core.errors import InputError, NumericalError, WarningLog
 from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import weighted_sum
 from heatnets.certify.certified_network import CertifiedNetwork, EvaluationPoints, in_context
 from heatnets.features.features import Equation, Feature
 from heatnets.features.storage import to_arrays
 from heatnets.fit import network
+from heatnets.pde import smoothness
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.fingerprint import fingerprint
 from heatnets.pde.function import format_point
@@ -99,7 +101,8 @@ class Solution(CertifiedNetwork):
         """
         other = copy(self)
         other.problem = problem
-        other.__dict__.pop("_mark", None)
+        for name in ("_mark", "_reach"):
+            other.__dict__.pop(name, None)
         return other
 
     def with_stats(self, changes: dict[str, Any]) -> Solution:
@@ -120,6 +123,7 @@ class Solution(CertifiedNetwork):
             Values of shape () or (n,).
         """
         points = self._locate(t, x)
+        self._warn_if_far(points)
         floats = self._equation.value_workspace(self.problem.dim)
         value = points.value_scale * self._sum(network.values, points, floats)
         return value[0] if points.single else value
@@ -127,6 +131,8 @@ class Solution(CertifiedNetwork):
     @in_context
     def gradient(self, t: Any, x: Any) -> np.ndarray:
         """The gradient ∇ũ(t, x) in x.
+
+        Data that jump are refused: the derivatives of their features miss the jumps.
 
         Args:
             t: one time (), or n times (n,).
@@ -136,6 +142,13 @@ class Solution(CertifiedNetwork):
             Gradients of shape (dim,) or (n, dim).
         """
         points = self._locate(t, x)
+        if self._jumps:
+            raise InputError(
+                f"`{self._jumps[0]}` jumps, and so do the features: the network's gradient leaves "
+                "the jumps out (for steps it is zero). u.certify_gradient(t, x) gives the true "
+                "gradient, with an interval."
+            )
+        self._warn_if_far(points)
         floats = 2 * self._equation.value_workspace(self.problem.dim)
         slope = points.slope * self._sum(network.gradients, points, floats)
         return slope[0] if points.single else slope
@@ -157,6 +170,47 @@ class Solution(CertifiedNetwork):
         source = self.network.source_at_network(points.s, points.y)
         residual = points.value_scale * points.rate * (source - left_side)
         return residual[0] if points.single else residual
+
+    def _warn_if_far(self, points: EvaluationPoints) -> None:
+        """Warn once if a point lies further away than paths from the region lead."""
+        low, high = self._reach
+        if self._far_log.messages or np.all(
+            (np.min(points.y, axis=0) >= low) & (np.max(points.y, axis=0) <= high)
+        ):
+            return
+        far = int(np.argmax(np.any((points.y < low) | (points.y > high), axis=1)))
+        self._far_log.warn(
+            f"{format_point([points.t[far], points.x[far]])} lies far outside the region "
+            f"{self.problem.region}: the network may be far off there, and its estimated error "
+            "does not cover it. Solve with a `region` that holds the point, or use "
+            "u.certify(t, x). (This is said once.)"
+        )
+
+    @cached_property
+    def _far_log(self) -> WarningLog:
+        """The warning about points that lie far away, once it was shown."""
+        return WarningLog()
+
+    @cached_property
+    def _reach(self) -> tuple[np.ndarray, np.ndarray]:
+        """Bounds, (dim,), of the canonical points that do not lie far outside the region.
+
+        Twice the region, and six standard deviations of paths that leave it.
+        """
+        problem, canonical = self.problem, self._canonical
+        n = int(np.clip(2**20 / problem.dim, 2, 256))
+        x = problem.region.sample(np.random.default_rng(0), n, problem.dim)
+        times = (0.0, problem.horizon)
+        y = np.concatenate([problem.transform.to_canonical(np.full(n, t), x)[1] for t in times])
+        low, high = np.min(y, axis=0), np.max(y, axis=0)
+        spread = np.sqrt(2 * canonical.horizon) * np.max(canonical.diffusion.std)
+        margin = 0.5 * (high - low) + 6 * spread
+        return low - margin, high + margin
+
+    @cached_property
+    def _jumps(self) -> list[str]:
+        """The data that jump."""
+        return smoothness.find_jumps(self._canonical, self.stats["seed"])
 
     def save(self, path: str | Path) -> Path:
         """Write this solution to one file: weights, drawn directions, `stats`, and its problem.

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,13 @@ class Summary(str):
     """A phase of progress that is the summary of a finished round: to be shown and kept."""
 
 
+class TileShrinks:
+    """How often tiles were halved because the device ran out of memory; kept for later calls."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 @dataclass(frozen=True)
 class ExecutionContext:
     """Device, memory limit in bytes and progress callback of one public call."""
@@ -29,7 +36,12 @@ class ExecutionContext:
     device: Any
     memory: int
     progress: Progress
-    tile_shrinks: int = 0  # how often tiles were halved because the device ran out of memory
+    tile_shrinks: TileShrinks = field(default_factory=TileShrinks)  # shared by all its copies
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the user gave no progress callback."""
+        return self.progress is _silent
 
     @property
     def tile_bytes(self) -> int:
@@ -38,7 +50,7 @@ class ExecutionContext:
         Small on a CPU, so that they stay in the cache; large on a GPU, where kernel launches cost.
         """
         largest = 2**25 if self.device.platform == "cpu" else 2**32
-        return min(self.memory // 8, largest) >> self.tile_shrinks
+        return min(self.memory // 8, largest) >> self.tile_shrinks.count
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -101,9 +113,16 @@ def _find_device(device: Any) -> Any:
         return device
     platforms = sorted({d.platform for d in jax.devices()} | {"cpu"})
     if device is not None and device not in platforms:
+        remedy = ""
+        if device in ("gpu", "cuda", "rocm"):
+            remedy = (
+                " JAX finds no GPU. For one by NVIDIA install heatnets with its CUDA packages: pip "
+                "install -e '.[cuda12]' or '.[cuda13]' in the folder of the repository; `heatnets "
+                "doctor` lists the devices."
+            )
         raise InputError(
             f"`device` must be one of {', '.join(map(repr, platforms))} or a jax.Device; "
-            f"got {short_repr(device)}."
+            f"got {short_repr(device)}.{remedy}"
         )
     return jax.devices(device)[0]
 
@@ -174,8 +193,9 @@ _HALVINGS = 3
 
 
 def within_memory(work: Callable[[ExecutionContext], PyTree], ctx: ExecutionContext) -> PyTree:
-    """Return `work(ctx)`; if the device runs out of memory, halve the tiles (three times at most)
-    and try again.
+    """Return `work(ctx)`; if the device runs out of memory, halve the tiles and try again.
+
+    Tiles are halved three times at most. They stay small for all later work in this context.
     """
     while True:
         try:
@@ -187,13 +207,13 @@ def within_memory(work: Callable[[ExecutionContext], PyTree], ctx: ExecutionCont
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) and "out of memory" not in str(error).lower():
                 raise
-            if ctx.tile_shrinks == _HALVINGS:
+            if ctx.tile_shrinks.count == _HALVINGS:
                 raise ResourceError(
                     f"{ctx.device.device_kind} ran out of memory, also with tiles an eighth as "
                     f"large ({_format_bytes(ctx.tile_bytes)}). Take fewer features or rows, "
                     'a smaller `memory`, or device="cpu"; other programs may be using the device.'
                 ) from error
-            ctx = replace(ctx, tile_shrinks=ctx.tile_shrinks + 1)
+            ctx.tile_shrinks.count += 1
 
 
 def _format_bytes(size: int) -> str:

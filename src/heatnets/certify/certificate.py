@@ -15,6 +15,7 @@ from heatnets._core import streams
 from heatnets.pde.canonical import CanonicalProblem
 
 SCALED = ("value", "error", "halfwidth")  # fields in units of u, or of its slopes
+_WIDE = 5e-3  # a half-width relative to the value, above which it is called wide
 _ARRAYS = (*SCALED, "certified", "samples")  # fields that are arrays over the points
 
 Reasons = list[tuple[str, ...]]  # messages for each point; none where it is certified
@@ -40,8 +41,9 @@ class Certificate:
         error: the estimated error of the network, u - ũ.
         halfwidth: half of the width of the interval.
         certified: whether the interval holds the true value with the given confidence.
-        reasons: why a point is not certified, or why a requested half-width was not reached: a
-            tuple of messages for one point, a tuple of such tuples for n points.
+        reasons: why a point is not certified, or why a requested half-width was not reached, or
+            that an interval is wide and how to narrow it: a tuple of messages for one point, a
+            tuple of such tuples for n points.
         method: the form of the error equation that was sampled.
         samples: the number of samples taken at each point.
         confidence: the confidence level of each interval.
@@ -132,10 +134,36 @@ class Certificate:
             return cert
         text = f"the half-width {target:.2g} was not reached: {cause} alone may be "
         missed = (cert.halfwidth > target) & (self.halfwidth <= target)
-        messages = [(f"{text}{b:.2g}",) if m else () for b, m in zip(bound, missed, strict=True)]
-        return replace(
-            cert, reasons=tuple((*a, *b) for a, b in zip(cert.reasons, messages, strict=True))
+        return cert.add_notes(
+            [(f"{text}{b:.2g}",) if m else () for b, m in zip(bound, missed, strict=True)]
         )
+
+    def add_notes(self, notes: Reasons) -> Certificate:
+        """The certificate of n points with further messages; what is certified stays so."""
+        pairs = zip(self.reasons, notes, strict=True)
+        return replace(self, reasons=tuple((*a, *b) for a, b in pairs))
+
+    @property
+    def widest(self) -> np.ndarray:
+        """The largest half-width of each of n points, (n,)."""
+        return self.halfwidth.reshape(len(self.halfwidth), -1).max(axis=1)
+
+    def width_notes(self) -> Reasons:
+        """For each of n points a message if its interval is wide, with the way to a narrower one.
+
+        For certificates of data with kinks or jumps, whose samples are noisy.
+        """
+        size = np.abs(self.value).reshape(len(self.value), -1).max(axis=1)
+        is_wide = self.certified & (self.widest > _WIDE * size) & (size > 0)
+        return [
+            (
+                f"wide, {100 * half / value:.2g} % of the value, as data with kinks or jumps make "
+                f"samples noisy: halfwidth={half / 10:.1g} takes about 100 times the samples",
+            )
+            if wide
+            else ()
+            for wide, half, value in zip(is_wide, self.widest, size, strict=True)
+        ]
 
     def first_point(self) -> Certificate:
         """The certificate of the first of n points, with arrays of shape ()."""
@@ -212,13 +240,10 @@ class RegionError:
 
     def __str__(self) -> str:
         words = "" if self.certified else f"; not certified: {'; '.join(self.reasons)}"
-        span = (
-            f"below {self.high:.2g}"
-            if self.low < 0.01 * self.high
-            else f"between {self.low:.2g} and {self.high:.2g}"
-        )
-        level = f"{100 * self.confidence:g} %"
-        return f"{self.value:.2g} ({span}, {level}, {self.points} points{words})"
+        level = f"{100 * self.confidence:g} %, {self.points} points{words}"
+        if self.low < 0.01 * self.high:  # the estimate itself is noise
+            return f"below {self.high:.2g} ({level})"
+        return f"{self.value:.2g} (between {self.low:.2g} and {self.high:.2g}, {level})"
 
 
 class CertifyOptions(NamedTuple):
@@ -239,6 +264,9 @@ class CertifyOptions(NamedTuple):
             depend on the other points; None to use their index.
         rare: an error in the user's units that some path is known to have, and that samples may
             miss.
+        hopeless: indices of points that are known not to be certified, or not to reach the
+            half-width: they get `samples` samples and no more.
+        announce: takes a line of text about long work that begins.
     """
 
     samples: int
@@ -251,6 +279,8 @@ class CertifyOptions(NamedTuple):
     rounding_scale: np.ndarray | None = None
     marks: list[streams.Mark] | None = None
     rare: float = 0.0
+    hopeless: frozenset[int] = frozenset()
+    announce: Callable[[str], None] = lambda text: None
 
     def rng(self, stream: str, i: int) -> np.random.Generator:
         """The random generator of point i in a named stream."""

@@ -11,12 +11,13 @@ import numpy as np
 from jaxtyping import Array
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, check_fraction, check_int, check_positive
-from heatnets._core.execution import ExecutionContext, Progress, make_context
+from heatnets._core.errors import InputError, WarningLog, check_fraction, check_int, check_positive
+from heatnets._core.execution import ExecutionContext, Progress, Summary, make_context
 from heatnets._core.precision import EPS, with_x64
+from heatnets._core.progress import LONG, ProgressLines, format_seconds
 from heatnets._core.statistics import MAX_KURTOSIS_RATIO
 from heatnets.certify import data_checks, derivatives, values
-from heatnets.certify.certificate import Certificate, CertifyOptions, RegionError
+from heatnets.certify.certificate import Certificate, CertifyOptions, RegionError, jump_reasons
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.certify.explain import Explanation, explain
 from heatnets.certify.far_paths import far_error
@@ -77,6 +78,26 @@ def in_context(method: Method[S, P, R]) -> Method[S, P, R]:
     return wrapped
 
 
+class _Reporter:
+    """Reports the progress of a certificate to a callback."""
+
+    def __init__(self, report: Progress, points: int) -> None:
+        self._report, self._last = report, (0, points)
+
+    def tell(self, done: int, total: int) -> None:
+        """Report the number of points done, and of all points."""
+        self._last = (done, total)
+        self._report("certificate", done, total)
+
+    def repeat(self, phase: str, done: int, total: int) -> None:
+        """Report the same again: a part of the work at these points is done."""
+        self._report("certificate", *self._last)
+
+    def announce(self, text: str) -> None:
+        """Report a line of text."""
+        self._report(Summary(text), 1, 1)
+
+
 class CertifiedNetwork:
     """A network ũ that solves a problem, with certificates: the base class of `Solution`."""
 
@@ -133,10 +154,12 @@ class CertifiedNetwork:
             confidence: confidence level of the interval at each point.
             seed: seed of the samples. They are independent of the solve, whatever its seed was.
             halfwidth: samples are added until no interval has a larger half-width than this (in
-                units of u), up to 1024 times `samples`.
+                units of u), up to 1024 times `samples`. Where that is not enough, sampling stops
+                as soon as this is clear; a warning says so, and what would be enough.
             progress: called as progress("certificate", points done, points); by default the
-                callback of the solve. A point costs as much as `samples` rows of the system of the
-                solve.
+                callback of the solve. Without one, work of more than ten seconds is announced on
+                standard error, and reported there every ten seconds. A point costs as much as
+                `samples` rows of the system of the solve.
 
         Returns:
             A `Certificate` with arrays of shape () for one point, (n,) for n points. Points with
@@ -283,35 +306,79 @@ class CertifiedNetwork:
         rounding_scale = None
         if transform.changes:
             rounding_scale = transform.rounding_scale(points.t, points.x)
+        n = len(points.t)
+        reporter = _Reporter(self._progress_callback(progress), n)
         options = CertifyOptions(
             samples=samples,
             confidence=level,
             seed=seed,
             halfwidth=target,
             smooth=smooth,
-            tell=self._progress_callback(progress),
+            tell=reporter.tell,
+            announce=reporter.announce,
             unit=unit,
             rounding_scale=rounding_scale,
             marks=streams.marks(self._mark, points.t, points.x),
             rare=0.0 if derivative else self._rare_error,
         )
-        cert = certify(self.network, points.s, points.y, options)
-        if self._canonical.source.uses_u:
-            errors = cert.error / unit
-            left_out = linearization_error(self.network, points.s, points.y, options, errors)
-            more = unit * left_out.bound
-            cert = cert.add_allowance(more, left_out.reasons, "the error's square", target)
-        elif smooth and not derivative:
-            half = cert.halfwidth / unit
-            far = far_error(self.network, points.s, points.y, options, half, self._far_error > 0)
-            cert = cert.add_allowance(unit * far.bound, far.reasons, "paths that go far", target)
+        if (expected := self._expected_seconds(n, samples, derivative)) > LONG:
+            plural = "s" if n > 1 else ""
+            options.announce(f"certificate: {n} point{plural}, about {format_seconds(expected)}")
         canonical_points = enumerate(zip(points.s, points.y, strict=True))
         doubts = [self._sampling_doubts(s, y, options, i) for i, (s, y) in canonical_points]
+        options = options._replace(hopeless=self._hopeless_points(points, unit, options, doubts))
+        with self.network.reporting(reporter.repeat):
+            cert = certify(self.network, points.s, points.y, options)
+            if self._canonical.source.uses_u:
+                errors = cert.error / unit
+                left_out = linearization_error(self.network, points.s, points.y, options, errors)
+                more = unit * left_out.bound
+                cert = cert.add_allowance(more, left_out.reasons, "the error's square", target)
+            elif smooth and not derivative:
+                half, found = cert.halfwidth / unit, self._far_error > 0
+                far = far_error(self.network, points.s, points.y, options, half, found)
+                bound = unit * far.bound
+                cert = cert.add_allowance(bound, far.reasons, "paths that go far", target)
         cert = cert.add_reasons(doubts, first=True)
+        if target is None and not smooth:
+            cert = cert.add_notes(cert.width_notes())
         if transform.changes:
             # Rounding of exponentials and logarithms in the change of coordinates.
             cert = cert.widen(4 * EPS * np.abs(cert.value))
+        if target is not None and np.any(missed := cert.widest > target * (1 + 1e-9)):
+            first = int(np.argmax(missed))
+            WarningLog().warn(
+                f"{int(np.sum(missed))} of {n} intervals are wider than halfwidth={target:g}, up "
+                f"to {float(np.max(cert.widest)):.2g}: {cert.reasons[first][-1]}."
+            )
         return cert.first_point() if points.single else cert
+
+    def _expected_seconds(self, points: int, samples: int, derivative: bool) -> float:
+        """About how long `samples` samples at so many points take, from the time of the solve.
+
+        A sample costs about as much as a row of its system; derivatives in x cost more.
+        """
+        rows, spent = self.stats["rows"][0], self.stats["seconds"].get("assembly", 0.0)
+        factor = 4 if derivative else 2 if self._canonical.source.uses_gradient else 1
+        return factor * points * samples * spent / max(rows, 1)
+
+    def _hopeless_points(
+        self,
+        points: EvaluationPoints,
+        unit: np.ndarray,
+        options: CertifyOptions,
+        doubts: list[tuple[str, ...]],
+    ) -> frozenset[int]:
+        """Points that more samples cannot help: what speaks against them is known beforehand."""
+        n, target = len(points.t), options.halfwidth
+        if jump_reasons(self._canonical):
+            return frozenset(range(n))
+        hopeless = {i for i in range(n) if doubts[i]}
+        if target is not None and self._canonical.source.uses_u:
+            left_out = linearization_error(self.network, points.s, points.y, options, np.zeros(n))
+            too_much = unit * left_out.bound >= target
+            hopeless |= {i for i in range(n) if too_much[i] or left_out.reasons[i]}
+        return frozenset(hopeless)
 
     def _sampling_doubts(
         self, s: float, y: np.ndarray, options: CertifyOptions, i: int
@@ -480,13 +547,11 @@ class CertifiedNetwork:
             return False
         return not smoothness.find_kinks(self._canonical, self.stats["seed"], self._quiet, (t, x))
 
-    def _progress_callback(self, progress: Progress | None) -> Callable[[int, int], None]:
-        """The function (points done, points) that reports the progress of a certificate."""
-        if progress is None:
-            report = self._ctx.progress
-        else:
-            report = make_context(self._ctx.device, None, progress).progress
-        return lambda done, total: report("certificate", done, total)
+    def _progress_callback(self, progress: Progress | None) -> Progress:
+        """The callback of this call, or of the solve; where there is none, lines for long work."""
+        if progress is not None:
+            return make_context(self._ctx.device, None, progress).progress
+        return ProgressLines() if self._ctx.is_silent else self._ctx.progress
 
     @cached_property
     def _quiet(self) -> ExecutionContext:

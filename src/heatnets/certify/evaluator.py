@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Array
 
-from heatnets._core.execution import ExecutionContext
+from heatnets._core.execution import ExecutionContext, Progress
 from heatnets._core.tiling import map_points, weighted_sum
 from heatnets.certify import linearization
 from heatnets.features.equation import build_equation, to_jax
@@ -53,6 +55,16 @@ class NetworkEvaluator:
         self.initial_defect = 1 - sum(starts)
         # Features come in pairs, and a gradient costs about three values.
         self.gradient_cost = 6 * sum(len(w) for _, w in blocks)
+
+    @contextmanager
+    def reporting(self, progress: Progress) -> Iterator[None]:
+        """Report each piece of work to a callback."""
+        quiet = self.ctx
+        self.ctx = replace(quiet, progress=progress)
+        try:
+            yield
+        finally:
+            self.ctx = quiet
 
     @cached_property
     def error_problem(self) -> CanonicalProblem:

@@ -6,12 +6,14 @@ heavy, points get four times the samples, then sixteen times.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
+from heatnets._core.progress import LONG, format_seconds
 from heatnets._core.reasons import Reason, ReasonKind, is_kind
 from heatnets._core.statistics import (
     MAX_KURTOSIS_RATIO,
@@ -27,6 +29,9 @@ from heatnets.certify.path_sampling import SampleBatch, step_allowance
 MAX_TAIL_RETRIES = 2
 # Most samples with a requested half-width, as a multiple of `samples`.
 MAX_SAMPLE_FACTOR = 1024
+# A point that needs so many times the most samples is given up at once.
+_HOPELESS = 2.0
+_SENSIBLE = 2**24  # most `samples` that a message advises
 
 
 class PointSamples(ABC):
@@ -162,6 +167,7 @@ def sample_until_good(
     samples, target, unit = options.samples, options.halfwidth, np.asarray(options.unit)
     pending, pairs, batch = list(points), max(samples // 2, 2), 0
     while pending:
+        start, drawn = time.perf_counter(), pairs * len(pending)
         draw(pending, pairs, batch)
         for i in pending:
             points[i].update(options.confidence)
@@ -171,24 +177,71 @@ def sample_until_good(
             pending = [i for i in pending if more and points[i].reasons]
         else:
             pending = [i for i in pending if _needs_more(points[i], unit[i], target, samples)]
+        pending = [i for i in pending if i not in options.hopeless]
         batch += 1
         if pending:
             pairs = (3 if target is None else 1) * points[pending[0]].count
+            # The first batch compiles, and says too little of the time.
+            if batch == 2 or target is None:
+                rate = (time.perf_counter() - start) / drawn
+                _announce(points, pending, unit, rate, options)
+
+
+def _announce(
+    points: Mapping[int, PointSamples],
+    pending: list[int],
+    unit: np.ndarray,
+    rate: float,
+    options: CertifyOptions,
+) -> None:
+    """Say how many samples are still needed, and how long they take, if that is long."""
+    if options.halfwidth is None:
+        more, why = [3.0 * points[i].count for i in pending], "their tails look heavy"
+    else:
+        target, most = options.halfwidth, MAX_SAMPLE_FACTOR * options.samples
+        needed = [min(_samples_needed(points[i], unit[i], target), most) for i in pending]
+        more = [0.5 * n - points[i].count for n, i in zip(needed, pending, strict=True)]
+        why = f"for the half-width {target:.2g}"
+    if (seconds := rate * sum(more)) > LONG:
+        options.announce(
+            f"certificate: {len(pending)} points take about {2 * max(more):.1g} more samples, "
+            f"{why}: about {format_seconds(seconds)}"
+        )
+
+
+def _samples_needed(point: PointSamples, unit: Any, target: float) -> float:
+    """About how many samples a point needs for a half-width; infinite where none suffice."""
+    floor = unit * (point.floor + point.step_floor)
+    noise, room = unit * point.half - floor, target - floor
+    if np.any((room <= 0) & (noise > room)):
+        return float("inf")
+    return float(np.max(2 * point.count * np.maximum(noise / np.where(room > 0, room, 1), 0) ** 2))
 
 
 def _needs_more(point: PointSamples, unit: Any, target: float, samples: int) -> bool:
     """Whether a point needs more samples for a half-width, in units of the user.
 
-    Where it needs more than it may get, the message is stored.
+    Where it needs more than it may get, sampling stops at once, and the message is stored.
     """
-    spent = 2 * point.count
-    too_wide = np.max(unit * point.half) > target
+    spent, most = 2 * point.count, MAX_SAMPLE_FACTOR * samples
+    widest = float(np.max(unit * point.half))
+    too_wide = widest > target
     if not too_wide and not (point.reasons and spent < 4**MAX_TAIL_RETRIES * samples):
         return False
-    hopeless = np.max(unit * (point.floor + point.step_floor)) >= target
-    if spent < MAX_SAMPLE_FACTOR * samples and not (hopeless and too_wide):
+    needed = _samples_needed(point, unit, target)
+    if spent < most and not (too_wide and needed > _HOPELESS * most):
         return True
     left = np.max(unit * point.step_floor)
-    why = f": the steps of paths alone leave {left:.2g}; take more `steps`" if left > target else ""
+    why = f" (it is {widest:.2g})"
+    if left > target:
+        why = f": the steps of paths alone leave {left:.2g}; take more `steps`"
+    elif np.isfinite(needed):
+        fold = 2 ** int(np.ceil(np.log2(max(needed / most, 2))))
+        reach = widest * np.sqrt(spent / most)
+        more = f"samples={fold * samples}, or for " if fold * samples <= _SENSIBLE else ""
+        why += (
+            f": about {needed:.1g} would be needed, and {most} are allowed. Ask for "
+            f"{more}halfwidth={1.2 * reach:.1g}"
+        )
     point.missed = (f"the half-width {target:.2g} was not reached after {spent} samples{why}",)
     return False

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ LARGEST = 2**30  # bytes of a file of points
 
 
 def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Read points from a CSV file, or from an npz file with arrays t and x.
+    """Read points from a CSV file (- is standard input), or from an npz file with arrays t and x.
 
     A CSV file has rows `t, x_1, ..., x_d`, or `t, x` with one number for all coordinates. The first
     line may hold names; empty lines and lines that begin with # are skipped.
@@ -30,17 +32,17 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     """
     import numpy as np
 
-    if not path.is_file():
+    if str(path) != "-" and not path.exists():
         raise InputError(
             f"there is no file {path}. It should hold rows: t, x_1, ..., x_{problem.dim}."
         )
-    if path.stat().st_size > LARGEST:
+    if path.is_file() and path.stat().st_size > LARGEST:
         raise InputError(f"{path} has more than {LARGEST} bytes: split it.")
     if path.suffix == ".npz":
         return _read_npz(path, problem)
     row_format = f"rows are t and {problem.dim} coordinates, or t and one number for all of them"
     t, x, has_header = list[float](), list[np.ndarray](), False
-    with open(path, newline="", encoding="utf-8-sig") as file:
+    with _open(path) as file:
         try:
             for number, row in enumerate(csv.reader(file), 1):
                 if not row or row[0].lstrip().startswith("#"):
@@ -63,6 +65,16 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     if not t:
         raise InputError(f"{path} holds no points; {row_format}.")
     return np.array(t), np.stack(x)
+
+
+def _open(path: Path) -> Any:
+    """A CSV file as text; standard input for -, which is left open."""
+    if str(path) == "-":
+        return contextlib.nullcontext(sys.stdin)
+    try:
+        return open(path, newline="", encoding="utf-8-sig")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
 
 
 def _as_number(cell: str) -> Any:

@@ -41,7 +41,8 @@ def evaluate(
     at: Annotated[
         Path,
         option(
-            "CSV of points (t, x_1, ..., x_d; or t, x for all coordinates), or npz with t and x."
+            "CSV of points (t, x_1, ..., x_d; or t, x for all coordinates), or npz with t and x; "
+            "- reads CSV from standard input."
         ),
     ],
     out: Annotated[
@@ -72,12 +73,14 @@ def evaluate(
 
     columns: dict[str, Any] = {"row": np.arange(1, len(t) + 1), "t": t}
     columns["value"] = np.full(len(t), np.nan)
+    doubtful = 0
     if np.any(valid):
         points = t[valid], x[valid]
         if solved:
             columns["value"] = column(u(*points))
         if certify:
             cert = u.certify(*points)
+            doubtful = int(np.sum(~cert.certified))
             shown = cert.certified | solved  # without a solved network only certified values
             columns |= {
                 "certified_value": column(cert.value, shown),
@@ -101,6 +104,8 @@ def evaluate(
         noted_text = f", {noted} with a note" if noted else ""
         terminal.console(as_json=True).print(f"{len(t)} values: {out}{noted_text}")
     _check_solved(result, u.stats)
+    if doubtful:
+        raise NumericalError(f"not certified: {doubtful} of {len(t)} points; their notes say why.")
 
 
 def _check_solved(result: Path, stats: Any) -> None:

@@ -35,7 +35,7 @@ def solve(
     out: Annotated[Path | None, option("The result.", "NAME.heatnets in this folder")] = None,
     at: Annotated[
         Path | None,
-        option("CSV of points (t, x_1, ..., x_d) to certify, besides those of the file."),
+        option("CSV of points (t, x_1, ..., x_d) to certify, besides the file's; - is a pipe."),
     ] = None,
     tol: Annotated[float | None, option("Relative L2 error wanted; 0: as small as possible.", "0.001")] = None,
     seconds: Annotated[float | None, option("Time limit of the solve.", "60")] = None,
@@ -115,7 +115,7 @@ def solve(
     if as_json:
         content = _summary(u, elapsed, certificates)
         terminal.print_json({"result": str(target), "report": report and str(report), **content})
-    _raise_failure(u, failed, target)
+    _raise_failure(u, failed, certificates, target)
 
 
 def _prepare_checkpoint(target: Path, resume: bool, console: Any) -> Path:
@@ -129,6 +129,12 @@ def _prepare_checkpoint(target: Path, resume: bool, console: Any) -> Path:
             f"an interrupted run's {checkpoint} is replaced (--resume would have gone on from it)"
         )
         checkpoint.unlink()
+    elif resume and not checkpoint.exists() and target.exists():
+        raise InputError(
+            f"--resume has nothing to go on from: there is no {checkpoint}, and {target} is "
+            "finished. It is left as it is. To solve again leave --resume out, or name another "
+            f"result with --out; for more points: heatnets eval {target} --at FILE --certify."
+        )
     elif resume and not checkpoint.exists():
         console.print(f"nothing to go on from: there is no {checkpoint}")
     command = shlex.join(["heatnets", *sys.argv[1:], *([] if resume else ["--resume"])])
@@ -142,7 +148,9 @@ def _prepare_checkpoint(target: Path, resume: bool, console: Any) -> Path:
     return checkpoint
 
 
-def _raise_failure(u: Solution, failed: list[str], target: Path) -> None:
+def _raise_failure(
+    u: Solution, failed: list[str], certificates: list[CertifiedPoint], target: Path
+) -> None:
     """Raise `NumericalError` (exit code 3) unless the solve and its certificates succeeded."""
     from heatnets.solution import why_unsolved
 
@@ -157,19 +165,25 @@ def _raise_failure(u: Solution, failed: list[str], target: Path) -> None:
             "the tolerance was not met: the error is estimated at "
             f"{u.stats['estimated_error']:.2g}. What was found is in {target}."
         )
+    doubts = [cert.reasons for _, cert in certificates if not cert.certified]
+    if doubts:
+        raise NumericalError(
+            f"not certified: {len(doubts)} of {len(certificates)} points ({'; '.join(doubts[0])}). "
+            f"The solution is kept in {target}."
+        )
 
 
 def _print_summary(
     console: Any, u: Solution, elapsed: float, certificates: list[CertifiedPoint], target: Path
 ) -> None:
     """Print the summary of a solve: size, time, errors, certified values."""
-    from heatnets.pde.function import format_point
+    from heatnets.pde.function import format_points
 
     where = "at the point" if u.problem.region.is_point else "over the region"
     note = f"relative, root mean square {where}, on an independent test sample"
     facts = terminal.solve_facts(u.stats, note, elapsed)
-    for number, (request, cert) in enumerate(certificates, 1):
-        point = format_point([request.t, request.x])
+    points = format_points([(request.t, request.x) for request, _ in certificates])
+    for number, (point, (request, cert)) in enumerate(zip(points, certificates, strict=True), 1):
         name = f"point {number}, {point}" if len(certificates) > 1 else f"u at {point}"
         text = cert.words(u.solved is not False)
         facts[name] = point_files.join_notes(text, _flag(u, request))

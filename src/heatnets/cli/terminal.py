@@ -117,19 +117,22 @@ def progress_columns() -> tuple[Any, ...]:
 
 
 class ProgressBars:
-    """Progress bars with a time estimate, one per phase, if the console is a terminal.
+    """Progress bars with a time estimate, one per phase; lines if there is no terminal.
 
     A context manager; its value is a progress callback for `hn.solve`. Each round of an adaptive
-    solve is printed as a line.
+    solve is printed as a line. Without a terminal long work is reported on standard error.
     """
 
     def __init__(self, console: Console) -> None:
         from rich.progress import Progress
 
+        from heatnets._core.progress import ProgressLines
+
         self._progress = Progress(
             *progress_columns(), console=console, disable=not console.is_terminal, transient=True
         )
         self._tasks: dict[str, Any] = {}
+        self._lines = None if console.is_terminal or console.quiet else ProgressLines()
 
     def __enter__(self) -> Any:
         self._progress.start()
@@ -148,6 +151,8 @@ class ProgressBars:
             self._tasks.clear()
             self._progress.console.print(phase)
             return
+        if self._lines is not None:
+            self._lines(phase, done, total)
         if phase not in self._tasks:
             self._tasks[phase] = self._progress.add_task(phase, total=total)
         self._progress.update(self._tasks[phase], completed=done, total=total)

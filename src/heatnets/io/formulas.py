@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from heatnets._core.errors import InputError, short_repr, suggest
@@ -129,7 +129,49 @@ _LOOKALIKES = {
     "½": "0.5",
     "Σ": "sum(...)",
     "√": "sqrt(...)",
+    "|": "norm2(x) for |x|^2, norm(x) for |x|, abs(a) for the size of a number",
+    "=": "<= or >=; a formula is what stands right of an equals sign",
+    "&": "(a < b) * (b < c)",
+    "∇": "du, the gradient of u, in `source`",
 }
+_OTHER_NAMES = {
+    "ln": "log",
+    "maximum": "max",
+    "minimum": "min",
+    "fabs": "abs",
+    "power": "a^b",
+    "square": "a^2",
+    "atan": "arctan",
+    "arctan2": "arctan",
+    "e": "exp(1)",
+    **dict.fromkeys(("grad", "gradient", "grad_u", "u_x", "ux", "dudx"), "du"),
+    **dict.fromkeys(("dim", "n", "size", "len"), "d, the dimension"),
+    **dict.fromkeys(("x_i", "xi"), "x, which is the whole vector; x[0] is its first entry"),
+    "if": "where(condition, a, b)",
+}
+
+
+def _hint_at_dot(text: str, position: int) -> str:
+    """The right spelling where Python's modules and methods are used: `np.exp`, `x.sum()`."""
+    before = re.search(r"[A-Za-z_]\w*$", text[:position])
+    after = re.match(r"[A-Za-z_]\w*", text[position + 1 :])
+    if before is None or after is None:
+        return ""
+    name = _OTHER_NAMES.get(after[0], after[0])
+    if before[0] in ("np", "jnp", "numpy", "math", "jax"):
+        return f": write {name}, without {before[0]}"
+    return f": write {name}({before[0]})" if name in FUNCTIONS else ""
+
+
+def _hint_at_name(name: str, known: Iterable[str]) -> str:
+    """The right spelling of an unknown name, or the most similar known one."""
+    coordinate = re.fullmatch(r"(x|du)_?([0-9]{1,7})", name)
+    if coordinate:
+        vector, number = coordinate[1], int(coordinate[2])
+        return f"write {vector}[{max(number - 1, 0)}]: coordinates are counted from 0"
+    if name in _OTHER_NAMES:
+        return f"write {_OTHER_NAMES[name]}"
+    return suggest(name, known)
 
 
 class _Token(NamedTuple):
@@ -148,6 +190,8 @@ def _split_tokens(text: str) -> list[_Token]:
             hint = ""
             if token.text in _LOOKALIKES:
                 hint = f": write {_LOOKALIKES[token.text]}"
+            elif token.text == ".":
+                hint = _hint_at_dot(text, token.position)
             elif not token.text.isascii():
                 hint = f" (U+{ord(token.text):04X}, which may look like another)"
             message = f"{token.text!r} has no meaning in a formula{hint}"
@@ -283,14 +327,14 @@ class _Parser:
             elif name in FUNCTIONS:
                 hint = "it is a function: write its argument in parentheses"
             else:
-                hint = suggest(name, (*self.known, *CONSTANTS, *FUNCTIONS))
+                hint = _hint_at_name(name, (*self.known, *CONSTANTS, *FUNCTIONS))
             raise self.error(f"unknown name {name[:40]!r}; {hint}", token)
 
     def parse_call(self, token: _Token) -> None:
         """Parse the arguments of a function in parentheses, and append the call."""
         name, count = token.text, 0
         if name not in FUNCTIONS:
-            message = f"unknown function {name[:40]!r}; {suggest(name, FUNCTIONS)}"
+            message = f"unknown function {name[:40]!r}; {_hint_at_name(name, FUNCTIONS)}"
             if name in self.known:
                 message = f"{name[:40]!r} is no function: is an operator missing?"
             raise self.error(message, token)

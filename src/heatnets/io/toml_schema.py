@@ -17,6 +17,7 @@ from heatnets._core.errors import InputError, NotFiniteError, short_repr, sugges
 from heatnets.io.formulas import Formula
 from heatnets.pde.diffusion import make_diffusion
 from heatnets.pde.function import Function
+from heatnets.pde.problem import explain_unknown
 from heatnets.pde.processes import GeometricBrownian, OrnsteinUhlenbeck, Process
 from heatnets.pde.regions import Box, Normal, Point, Region
 
@@ -61,10 +62,10 @@ class ErrorCollector:
 
     def check_keys(self, key: str, table: Mapping[str, Any], names: Any) -> None:
         """Add an error for each entry of the table `key` that is not in `names`."""
-        where = f" in [{key}]" if key else ""
+        where, explain = (f" in [{key}]", suggest) if key else ("", explain_unknown)
         for name in table:
             if name not in names and len(self.messages) < _MAX_ERRORS:
-                self.add(name, f"unknown key `{name[:60]}`{where}; {suggest(name, names)}")
+                self.add(name, f"unknown key `{name[:60]}`{where}; {explain(name, names)}")
 
     def raise_errors(self) -> None:
         """Raise `InputError` with all messages in the order of lines, if there are any."""

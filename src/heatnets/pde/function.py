@@ -65,14 +65,26 @@ class Function(eqx.Module):
         """Names of the required positional arguments; None if the signature cannot be read."""
         if self.arguments is not None:
             return self.arguments.replace(",", " ").split()
+        parameters = self._positional()
+        if parameters is None:
+            return None
+        return [p.name for p in parameters if p.default is inspect.Parameter.empty]
+
+    def optional_arguments(self) -> list[str]:
+        """Names of the positional arguments that have a default value; none where
+        `arguments` names those that are used.
+        """
+        parameters = self._positional() if self.arguments is None else None
+        return [p.name for p in parameters or () if p.default is not inspect.Parameter.empty]
+
+    def _positional(self) -> list[inspect.Parameter] | None:
+        """The positional parameters; None if the signature cannot be read."""
         try:
             parameters = inspect.signature(self.function).parameters.values()
         except (TypeError, ValueError):
             return None
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        return [
-            p.name for p in parameters if p.kind in kinds and p.default is inspect.Parameter.empty
-        ]
+        return [p for p in parameters if p.kind in kinds]
 
 
 def check_function(
@@ -140,13 +152,18 @@ def _example(arguments: Sequence[str]) -> str:
 
 def _check_arity(name: str, function: Function, arguments: Sequence[str]) -> None:
     """Raise `InputError` if a function does not have the required number of arguments."""
-    parameters = function.arity()
-    if parameters == ["x", "t"] and len(arguments) == 2:
+    parameters, wanted = function.arity(), list(arguments)
+    known = {"t", "x", "u", "du", *arguments}
+    if parameters is None:
+        return
+    is_other = len(parameters) == len(wanted) > 1 and parameters != wanted
+    if is_other and known.issuperset(parameters):
+        order = [a for a in ("t", "x", "u", "du", "h", "noise") if a in {"t", "x", *parameters}]
         raise InputError(
-            f"`{name}` must be a function of (t, x); its parameters are (x, t). Time comes first: "
-            "lambda t, x: ..."
+            f"`{name}` must be a function of ({', '.join(wanted)}); its parameters are "
+            f"({', '.join(parameters)}). Time comes first: lambda {', '.join(order)}: ..."
         )
-    if parameters is None or len(parameters) == len(arguments):
+    if len(parameters) == len(arguments):
         return
     raise InputError(
         f"`{name}` must take {len(arguments)} argument(s), ({', '.join(arguments)}); it takes "
@@ -370,6 +387,31 @@ def format_point(columns: Sequence[Any]) -> str:
     *times, x = columns
     shown = ", ".join(f"{v:.4g}" for v in x[:4]) + (", ..." if len(x) > 4 else "")
     return "".join(f"t = {t:.4g}, " for t in times) + f"x = [{shown}]"
+
+
+def format_points(points: Sequence[Sequence[Any]]) -> list[str]:
+    """Texts for points (x,) or (t, x) that tell them apart.
+
+    Where `format_point` writes different points alike, those coordinates follow in which a point
+    differs from most of them: at most three, if these suffice.
+    """
+    if not points:
+        return []
+    texts = [format_point(columns) for columns in points]
+    flat = np.stack([np.hstack([np.asarray(c, float) for c in columns]) for columns in points])
+    n_times = len(points[0]) - 1
+    names = ["t"] * n_times + [f"x[{k}]" for k in range(flat.shape[1] - n_times)]
+    result = list(texts)
+    for text in dict.fromkeys(texts):
+        group = [i for i, other in enumerate(texts) if other == text]
+        usual = np.median(flat[group], axis=0)
+        for most in (3, flat.shape[1]):
+            for i in group:
+                apart = np.flatnonzero(flat[i] != usual)[:most]
+                result[i] = text + "".join(f", {names[k]} = {flat[i, k]:.10g}" for k in apart)
+            if len({result[i] for i in group}) == len(np.unique(flat[group], axis=0)):
+                break
+    return result
 
 
 # Parameters of a primitive that hold the jaxpr it calls, and primitives that only call a jaxpr.

@@ -7,7 +7,8 @@ It checks all arguments and builds the canonical problem; numerical parameters a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -24,6 +25,7 @@ from heatnets._core.errors import (
     check_int,
     check_positive,
     short_repr,
+    suggest,
 )
 from heatnets._core.precision import LOW, is_rounded, with_x64
 from heatnets.pde.canonical import CanonicalProblem
@@ -31,7 +33,7 @@ from heatnets.pde.coefficients import GivenOperator, make_field
 from heatnets.pde.diffusion import Factor, LowRank
 from heatnets.pde.function import Function, check_function, probe_finite
 from heatnets.pde.probing import PathSample, check_coefficients
-from heatnets.pde.processes import DriftDiffusion, Process
+from heatnets.pde.processes import DriftDiffusion, GeometricBrownian, Process
 from heatnets.pde.regions import Box, Region
 from heatnets.pde.sources import (
     LinearSource,
@@ -73,7 +75,7 @@ class Problem:
             `hn.Normal`.
         exact: the exact solution u(t, x), if it is known; only used to measure errors.
         drift: b, one number or one per coordinate; or a function b(t, x) that returns a vector.
-        reaction: c, one number (-r to discount at the rate r); or a function c(t, x).
+        reaction: c, one number (-r to discount at the rate r); or a function c(t, x). Default 0.
         terminal: the terminal condition g, instead of `initial`, for the backward equation
             `u_t + div(A ∇u) + b·∇u + c u + F = 0`, `u(T, x) = g(x)`. Times are not reversed: t in
             your functions and in results is the t of this equation.
@@ -125,14 +127,20 @@ class Problem:
         exact: Callable[..., Any] | None = None,
         *,
         drift: Any = None,
-        reaction: Any = 0.0,
+        reaction: Any = None,
         terminal: Callable[..., Any] | None = None,
         process: Process | None = None,
         form: str | None = None,
         step: Callable[..., Any] | None = None,
         steps: int | None = None,
+        **unknown: Any,
     ) -> None:
+        for name in unknown:
+            known = [k for k in inspect.signature(Problem).parameters if k != "unknown"]
+            raise InputError(f"`Problem` has no argument `{name}`: {explain_unknown(name, known)}")
         log = WarningLog()
+        is_discounted = reaction is not None
+        reaction = 0.0 if reaction is None else reaction
         self.dim = check_int("dim", dim, 1, "It is the number of space coordinates.")
         self.horizon = check_positive("horizon", horizon, "It is the final time T.")
         self.is_terminal = terminal is not None
@@ -161,6 +169,8 @@ class Problem:
         data = terminal if self.is_terminal else initial
         self.initial = check_function(self.data_name, data, ("x",), self.dim, log)
         arguments = _source_arguments(source)
+        if not is_discounted and self.is_terminal and len(arguments) == 2:
+            _hint_at_discounting(self.process, log)
         self.source, self.exact = (
             None if value is None else check_function(name, value, names, self.dim, log)
             for name, value, names in (("source", source, arguments), ("exact", exact, ("t", "x")))
@@ -367,6 +377,45 @@ class Problem:
         )
 
 
+_WHOLE_SPACE = (
+    "boundary conditions are not supported. The equation is solved on all of R^d; `region` only "
+    "says where the answer is wanted. Periodic data need no boundary. Up to three dimensions use "
+    "finite differences or finite elements."
+)
+_BARRIER = (
+    "barriers are not supported: paths never stop. Without the barrier `terminal` gives the value "
+    "of the claim that cannot be knocked out, an upper bound. For the barrier use Monte Carlo with "
+    "a Brownian bridge, or finite differences."
+)
+_EXERCISE = (
+    "early exercise is not supported. `terminal` gives the value of the European claim, a lower "
+    "bound. For early exercise use regression Monte Carlo (Longstaff-Schwartz)."
+)
+_UNSUPPORTED = {
+    **dict.fromkeys(("boundary", "bc", "dirichlet", "neumann", "domain", "periodic"), _WHOLE_SPACE),
+    **dict.fromkeys(("barrier", "knock", "absorb"), _BARRIER),
+    **dict.fromkeys(("american", "bermudan", "exercise", "obstacle"), _EXERCISE),
+}
+
+
+def explain_unknown(name: str, known: Iterable[str]) -> str:
+    """What to use in place of an argument that a problem does not have, as a sentence."""
+    matches = [text for part, text in _UNSUPPORTED.items() if name.lower().startswith(part)]
+    return matches[0] if matches else suggest(name, known)
+
+
+def _hint_at_discounting(process: Process, log: WarningLog) -> None:
+    """Warn if assets grow and nothing is discounted: prices are usually meant."""
+    growth = process.growth if isinstance(process, GeometricBrownian) else 0.0
+    if np.any(np.asarray(growth)):
+        rate = f"{float(growth):g}" if np.ndim(growth) == 0 else "rate"
+        log.warn(
+            f"`growth` is {short_repr(growth)} and no `reaction` is given: u is the expected "
+            f"payoff, not discounted. For a price write reaction=-{rate.lstrip('-')}; "
+            "reaction=0 if this is meant."
+        )
+
+
 def _check_process(process: Any, given: GivenOperator) -> Process | None:
     """The user's process; raises `InputError` if it is none, or coefficients are given too."""
     if process is None:
@@ -414,18 +463,30 @@ def _check_steps(steps: Any) -> int:
     return number
 
 
+_SOURCE_ARGUMENTS = ("t", "x", "u", "du")
+
+
 def _source_arguments(source: Any) -> tuple[str, ...]:
     """Names of the arguments of a source, by the number of its required parameters."""
-    parameters = None
+    parameters, fixed = None, []
     if callable(source):
-        parameters = (source if isinstance(source, Function) else Function(source)).arity()
+        function = source if isinstance(source, Function) else Function(source)
+        parameters = function.arity()
+        fixed = [name for name in function.optional_arguments() if name in _SOURCE_ARGUMENTS]
     if parameters is not None and not 2 <= len(parameters) <= 4:
         raise InputError(
             "`source` must be a function of (t, x), (t, x, u) or (t, x, u, du); its required "
             f"parameters are ({', '.join(parameters)}). Give further parameters default values, or "
             "close over them."
         )
-    return ("t", "x", "u", "du")[: 2 if parameters is None else len(parameters)]
+    if fixed:
+        names = ", ".join(_SOURCE_ARGUMENTS[: _SOURCE_ARGUMENTS.index(fixed[-1]) + 1])
+        raise InputError(
+            f"`source` gives its argument {fixed[0]} a default value, which would always be taken. "
+            f"For a source that depends on {fixed[0]} write lambda {names}: ... without it; else "
+            "give it another name."
+        )
+    return _SOURCE_ARGUMENTS[: 2 if parameters is None else len(parameters)]
 
 
 def _warn_if_rounded(name: str, value: Any, log: WarningLog) -> None:

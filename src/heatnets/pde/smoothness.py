@@ -8,6 +8,7 @@ function is resolved in the end; for a kink the jump of the slope does not shrin
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -21,7 +22,14 @@ from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import map_points
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField
-from heatnets.pde.function import Arrays, Function, check_differentiable, choose_half
+from heatnets.pde.function import (
+    Arrays,
+    Function,
+    check_differentiable,
+    choose_half,
+    evaluate_at,
+    has_jump,
+)
 
 # Gauss nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (
@@ -54,9 +62,27 @@ def find_kinks(
         For each function with kinks or jumps, the share of segments on which it has one. Shares
         below 0.001 are left out if `points` is None.
     """
-    rng = streams.generator(seed, "segments")
     n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
-    ends: list[tuple[np.ndarray, np.ndarray]] = []
+    (t0, x0), (t1, x1) = _segments(problem, streams.generator(seed, "segments"), n, points)
+    shares = {problem.data_name: _kink_share(problem.data_name, problem.initial, (x0,), (x1,), ctx)}
+    if problem.coefficients is not None:
+        for name in problem.coefficients.functions:
+            combination = Function(_RandomCombination(problem.coefficients, name))
+            shares[name] = _kink_share(name, combination, (t0, x0), (t1, x1), ctx)
+    if problem.feature_source is not None:
+        shares["source"] = _kink_share("source", problem.feature_source, (t0, x0), (t1, x1), ctx)
+    threshold = _NEGLIGIBLE if points is None else 0.0
+    return {name: share for name, share in shares.items() if share > threshold}
+
+
+def _segments(
+    problem: CanonicalProblem,
+    rng: np.random.Generator,
+    n: int,
+    points: tuple[np.ndarray, np.ndarray] | None,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Both ends of n segments, times (n,) and points (n, dim) on paths; see `find_kinks`."""
+    ends = []
     for _ in range(2):
         if points is None:
             t, x = problem.region.at_fractions(
@@ -69,16 +95,23 @@ def find_kinks(
         times = t * rng.random(n)
         noise = simulator.sample_noise(rng, (n,), problem.dim)
         ends.append((times, simulator.simulate(t, x, lag, noise).position))
-    (t0, x0), (t1, x1) = ends
-    shares = {problem.data_name: _kink_share(problem.data_name, problem.initial, (x0,), (x1,), ctx)}
-    if problem.coefficients is not None:
-        for name in problem.coefficients.functions:
-            combination = Function(_RandomCombination(problem.coefficients, name))
-            shares[name] = _kink_share(name, combination, (t0, x0), (t1, x1), ctx)
+    return ends
+
+
+def find_jumps(problem: CanonicalProblem, seed: int) -> list[str]:
+    """Names of the data that features are made of and that jump: initial condition, source."""
+    n = int(np.clip(_COORDINATES / problem.dim, 64, 512))
+    first, second = _segments(problem, streams.generator(seed, "jumps"), n, None)
+    data: dict[str, tuple[Function, Arrays, Arrays]] = {
+        problem.data_name: (problem.initial, first[1:], second[1:])
+    }
     if problem.feature_source is not None:
-        shares["source"] = _kink_share("source", problem.feature_source, (t0, x0), (t1, x1), ctx)
-    threshold = _NEGLIGIBLE if points is None else 0.0
-    return {name: share for name, share in shares.items() if share > threshold}
+        data["source"] = (problem.feature_source, first, second)
+    return [
+        name
+        for name, (f, start, end) in data.items()
+        if _is_piecewise(f, start) and has_jump(partial(evaluate_at, f), start, end)
+    ]
 
 
 class _RandomCombination(eqx.Module):

@@ -10,7 +10,7 @@ import numpy as np
 from heatnets import __version__
 from heatnets._core.errors import HeatnetsError
 from heatnets.certify.certificate import Certificate, rounded
-from heatnets.pde.function import format_point
+from heatnets.pde.function import format_points
 from heatnets.plotting import figures, html
 from heatnets.plotting.html import Picture, Section, number, plain_table, seconds
 from heatnets.plotting.line_plots import rms_size
@@ -117,7 +117,8 @@ def _answer(
         )
         return Section("answer", "The answer", paragraphs, [], [])
     rows, verdicts = [], []
-    for i, (t, x, cert) in enumerate(certificates, 1):
+    points = format_points([(np.atleast_1d(x),) for _, x, _ in certificates])
+    for i, (t, _, cert) in enumerate(certificates, 1):
         half, certified = float(cert.halfwidth), bool(cert.certified)
         network, value, low, high = (
             rounded(float(v), half) for v in (cert.network, cert.value, cert.low, cert.high)
@@ -125,7 +126,7 @@ def _answer(
         # The network's value is shown only if the problem was solved.
         values = [network if solved else "–", value if solved or certified else "–"]
         interval = [number(half), f"{low} to {high}"] if certified else ["–", "not certified"]
-        point = format_point([np.atleast_1d(x)]).removeprefix("x = ")
+        point = points[i - 1].removeprefix("x = ")
         rows.append([str(i), f"{t:g}", point, *values, *interval])
         verdict = "certified" if certified else "not certified"
         outside = cert.says_outside() if solved else ""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from heatnets._core.execution import Progress, Summary
+from heatnets._core.execution import Summary
 from heatnets.features.features import Equation, Feature
 from heatnets.fit.iteration import CandidateFit
 from heatnets.pde.canonical import CanonicalProblem
@@ -70,7 +70,8 @@ class Growth(abc.ABC):
     def __init__(self, run: Run) -> None:
         self.run = run
         self._deadline = np.inf  # of the round that is made, on the clock of `run.elapsed`
-        run.ctx = replace(run.ctx, progress=self._report(run.ctx.progress))
+        self._user_ctx = run.ctx
+        run.ctx = replace(run.ctx, progress=self._report)
         self.checkpoint = Checkpoint(run)
         stored = self.checkpoint.find(self.State)
         self.is_resumed = stored is not None
@@ -111,9 +112,10 @@ class Growth(abc.ABC):
         run, state = self.run, self.state
         resumed = self.is_resumed
         if resumed:
-            run.started = min(run.started, time.perf_counter() - state.history[-1].seconds)
             with run.clock.phase("assembly"):
                 self.repeat_rounds()
+            # What is computed again does not count.
+            run.started = time.perf_counter() - state.history[-1].seconds
             run.clock.add(state.clock)
             run.log.restore(state.warnings)
             run.ctx.progress(Summary(f"goes on after {state.history[-1]}"), 1, 1)
@@ -132,18 +134,14 @@ class Growth(abc.ABC):
             why = first_reason(self.rules, self) or self.plan_round()
             # The first round is always made. Time for the final check must be left.
             self._deadline = run.options.seconds - self.check_seconds()
-        self._deadline = np.inf
+        self._deadline, run.ctx = np.inf, self._user_ctx
         return self.finish(why)
 
-    def _report(self, progress: Progress) -> Progress:
-        """A progress callback that ends a round at its deadline."""
-
-        def report(phase: str, done: int, total: int) -> None:
-            progress(phase, done, total)
-            if self.run.elapsed > self._deadline:
-                raise _OutOfTime
-
-        return report
+    def _report(self, phase: str, done: int, total: int) -> None:
+        """Report progress to the user, and end a round at its deadline."""
+        self._user_ctx.progress(phase, done, total)
+        if self.run.elapsed > self._deadline:
+            raise _OutOfTime
 
     def _record_round(self) -> None:
         """Make a round, report it and write the checkpoint."""

@@ -1,0 +1,40 @@
+"""Progress of long work as plain lines on standard error."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from heatnets._core.execution import Summary
+
+LONG = 10.0  # seconds after which work is worth a line, and between two lines
+
+
+class ProgressLines:
+    """A progress callback that prints lines on standard error; none for work that is short.
+
+    A `Summary` is printed at once. Other phases get a line every ten seconds.
+    """
+
+    def __init__(self) -> None:
+        self._start = self._last = time.perf_counter()
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        now = time.perf_counter()
+        if isinstance(phase, Summary):
+            text = str(phase)
+        elif now - self._last >= LONG and done < total:
+            elapsed = now - self._start
+            left = f", about {format_seconds(elapsed / done * (total - done))} left" if done else ""
+            text = f"{phase}: {done} of {total} after {format_seconds(elapsed)}{left}"
+        else:
+            return
+        self._last = now
+        print(f"heatnets: {text}", file=sys.stderr, flush=True)
+
+
+def format_seconds(seconds: float) -> str:
+    """A time for people: 14 s, 3 min, 2.5 h."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.1f} h"
