@@ -233,6 +233,5 @@ ad.primitive_jvps[_sum_p] = _differentiate
 ad.primitive_transposes[_sum_p] = _transpose
 batching.primitive_batchers[_sum_p] = _batched
 mlir.register_lowering(
-    _sum_p,
-    mlir.lower_fun(lambda *args, program: _evaluate(program, *args), multiple_results=False),
+    _sum_p, mlir.lower_fun(lambda *args, program: _evaluate(program, *args), multiple_results=False)
 )

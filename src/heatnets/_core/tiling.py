@@ -272,7 +272,7 @@ def _length(block: Any) -> int:
 
 
 def _chunk_sizes(
-    features: int, workspace: int, points: Points, ctx: ExecutionContext
+    features: int, workspace: int, points: tuple[Any, ...], ctx: ExecutionContext
 ) -> tuple[int, int]:
     """Choose the points per row chunk and the features per feature chunk.
 
@@ -289,12 +289,12 @@ def _chunk_sizes(
     return max(1, min(entries // width, int(work / (features * coordinates)))), width
 
 
-def _coordinates(points: Points) -> int:
+def _coordinates(points: tuple[Any, ...]) -> int:
     """Numbers that one point has, in all arrays."""
     return sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
 
 
-def _is_small(rows: int, features: int, workspace: int, points: Points) -> bool:
+def _is_small(rows: int, features: int, workspace: int, points: tuple[Any, ...]) -> bool:
     """Whether a call with so many rows and features needs no optimisation."""
     coordinates = _coordinates(points)
     return is_small_call(rows * features * coordinates, rows * features * workspace)

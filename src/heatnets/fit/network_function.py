@@ -79,16 +79,14 @@ class NetworkFunction(Pure):
         with jax.enable_x64(True):
             point = [jax.lax.convert_element_type(a, np.float64) for a in (t, x)]
             floats = self._coordinates.equation.value_workspace(self._dim)
-            total = sum_at_point(
-                _values, self._blocks, self._coordinates, point, floats, self._ctx
-            )
+            total = sum_at_point(_values, self._blocks, self._coordinates, point, floats, self._ctx)
             return jax.lax.convert_element_type(total, dtype)
 
     def _check(self, name: str, value: Any, shape: tuple[int, ...]) -> None:
         if np.shape(value) != shape:
             raise InputError(
-                f"`{name}` must have shape {shape}; got shape {np.shape(value)}. The function takes "
-                "one time and one point: jax.vmap(u.function, (None, 0))(t, x) for one time and "
+                f"`{name}` must have shape {shape}; got shape {np.shape(value)}. It takes one time "
+                "and one point: jax.vmap(u.function, (None, 0))(t, x) for one time and "
                 "n points, jax.vmap(u.function)(t, x) for n times and n points."
             )
 
@@ -130,8 +128,12 @@ def network_function(
 ) -> NetworkFunction:
     """The pure function of a network; `transform` leads from the user's coordinates to its own."""
 
-    def to_array(leaf: Any) -> Any:  # JAX would round a NumPy array to float32 where it runs in that
+    def to_array(
+        leaf: Any,
+    ) -> Any:  # JAX would round a NumPy array to float32 where it runs in that
         return jax.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf
 
-    coordinates = _Coordinates(*to_jax((transform, horizon)), jax.tree.map(to_array, equation))
+    coordinates = _Coordinates(
+        to_jax(transform), to_jax(float(horizon)), jax.tree.map(to_array, equation)
+    )
     return NetworkFunction(coordinates, blocks, dim, ctx)
