@@ -25,7 +25,7 @@ import heatnets as hn
 
 # Names and dimensions of problems of all kinds.
 PROBLEMS = {
-    "forced-sine": 1,
+    "moving-ridge": 3,
     "product-of-sines": 5,
     "oscillating": 10,
     "nonseparable": 10,

@@ -177,6 +177,41 @@ def weighted_sum(
     return within_memory(work, ctx)
 
 
+def sum_in_program(
+    terms: Callable[..., Array],
+    blocks: list[tuple[Any, Float[Array, " features"]]],
+    context: PyTree,
+    points: tuple[Array, ...],
+    workspace: int,
+    ctx: ExecutionContext,
+) -> Array:
+    """`weighted_sum` inside a JAX program: its row chunks are a loop of that program.
+
+    Arguments are those of `weighted_sum`, but points are traced, and all have the same number.
+    """
+    rows = len(points[0])
+    height, width = _chunk_sizes(max(_length(b) for b, _ in blocks), workspace, points, ctx)
+    count = -(-rows // height)
+    if count == 1:
+        return _sum_over_features(terms, blocks, context, points, width)
+    height = -(-rows // count)  # chunks of one size, with few rows past the end
+
+    def one_chunk(chunk: tuple[Array, ...]) -> Array:
+        return _sum_over_features(terms, blocks, context, chunk, width)
+
+    extra = count * height - rows  # rows past the end repeat the last point
+    padded = (jnp.concatenate([p, jnp.repeat(p[-1:], extra, axis=0)]) for p in points)
+    chunks = tuple(p.reshape(count, height, *p.shape[1:]) for p in padded)
+    sums = jax.lax.map(one_chunk, chunks)
+    return sums.reshape(count * height, *sums.shape[2:])[:rows]
+
+
+def is_small_sum(blocks: list[tuple[Any, Array]], points: tuple[Any, ...], workspace: int) -> bool:
+    """Whether a sum over features at these points needs no optimisation."""
+    features = sum(_length(block) for block, _ in blocks)
+    return _is_small(len(points[0]), features, workspace, points)
+
+
 def map_points(
     function: Callable[..., PyTree],
     context: PyTree,
@@ -237,7 +272,7 @@ def _length(block: Any) -> int:
 
 
 def _chunk_sizes(
-    features: int, workspace: int, points: Points, ctx: ExecutionContext
+    features: int, workspace: int, points: tuple[Any, ...], ctx: ExecutionContext
 ) -> tuple[int, int]:
     """Choose the points per row chunk and the features per feature chunk.
 
@@ -254,12 +289,12 @@ def _chunk_sizes(
     return max(1, min(entries // width, int(work / (features * coordinates)))), width
 
 
-def _coordinates(points: Points) -> int:
+def _coordinates(points: tuple[Any, ...]) -> int:
     """Numbers that one point has, in all arrays."""
     return sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
 
 
-def _is_small(rows: int, features: int, workspace: int, points: Points) -> bool:
+def _is_small(rows: int, features: int, workspace: int, points: tuple[Any, ...]) -> bool:
     """Whether a call with so many rows and features needs no optimisation."""
     coordinates = _coordinates(points)
     return is_small_call(rows * features * coordinates, rows * features * workspace)
@@ -318,8 +353,7 @@ def _entries(
     return jax.tree.map(lambda a: jnp.moveaxis(a, 0, 1).reshape(a.shape[1], -1)[:, :size], chunks)
 
 
-@compiled
-def _sum(
+def _sum_over_features(
     terms: Callable[..., PyTree],
     blocks: list[tuple[Any, Array]],
     context: PyTree,
@@ -347,6 +381,9 @@ def _sum(
         return jax.lax.scan(add, zero, (index, padded))[0]
 
     return jax.tree.map(lambda *parts: sum(parts), *(one_block(*pair) for pair in blocks))
+
+
+_sum = compiled(_sum_over_features)
 
 
 @compiled

@@ -37,7 +37,9 @@ def solve(
         Path | None,
         option("CSV of points (t, x_1, ..., x_d) to certify, besides the file's; - is a pipe."),
     ] = None,
-    tol: Annotated[float | None, option("Relative L2 error wanted; 0: as small as possible.", "0.001")] = None,
+    tol: Annotated[
+        float | None, option("Relative L2 error wanted; 0: as small as possible.", "0.001")
+    ] = None,
     seconds: Annotated[float | None, option("Time limit of the solve.", "60")] = None,
     memory: Annotated[
         str | None, option("Most memory, like 4GiB.", "three quarters of what is free")

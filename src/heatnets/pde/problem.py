@@ -508,8 +508,8 @@ def _float_array(name: str, value: Any) -> np.ndarray:
         array = np.asarray(value, dtype=np.float64)
     except Exception as error:
         raise InputError(
-            f"`{name}` must be numbers; got {short_repr(value)}. Inside jax.jit or vmap call "
-            "heatnets from outside, with NumPy arrays."
+            f"`{name}` must be numbers; got {short_repr(value)}. Inside jax.jit, vmap or "
+            "grad use u.function(t, x) in place of u(t, x)."
         ) from error
     if not np.all(np.isfinite(array)):
         raise InputError(
