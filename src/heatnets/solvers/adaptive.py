@@ -35,6 +35,8 @@ from heatnets.solvers.validation import BlockSizes, ValidationSet, Verdict, fina
 # one candidate costs as much as this many entries of the system.
 _ENTRIES_PER_CANDIDATE = 128
 _FINAL_RESIDUALS = 2  # residuals per feature in the final check: a quarter of the rows
+_FINAL_CHECKS = ((1, "final check"), (4, "final check again"), (16, "final check, third"))
+_NOISY = 8.0  # a bound of the error up to so many times the tolerance may be noise
 _CHECK_SHARE = 0.5  # entries of the final check, at most about this share of those of the system
 # A first round of 1e10 operations takes 3 to 10 s on two cores. With more, the solve starts with
 # less: a seventh of the work, or a sixteenth with fewer points to estimate errors.
@@ -69,8 +71,11 @@ class EquationGrowth(Growth):
         with run.clock.phase("pilot"):
             self.data, self.skipped = build_equation(run.problem, run.options.seed)
             if self.state.block_sizes is None:
-                self.state.block_sizes = _choose_block_sizes(run, self.data)
-                self.state.next_check_below = run.options.tol or np.inf
+                sizes = _choose_block_sizes(run, self.data)
+                self.state.block_sizes = sizes.at_point() if run.problem.region.is_point else sizes
+                # At a point, the estimate of a round may be all noise.
+                margin = _NOISY / 2 if run.problem.region.is_point else 1.0
+                self.state.next_check_below = margin * (run.options.tol or np.inf)
             self.dictionary = Dictionary(run, self.data, self.state.block_sizes)
         self._growing = [design.name for design in self.dictionary.designs]
         run.ctx.require_memory(self.dictionary.plan(self._growing).memory, "the first round", "")
@@ -185,16 +190,18 @@ class EquationGrowth(Growth):
 
         The test set has two residuals per feature, and Monte Carlo values. If a few residuals
         dominate the estimate, the check is repeated with four times as many points (eight residuals
-        per feature).
+        per feature). At a `Point` more samples are cheaper than more features: if noise leaves open
+        whether the tolerance is met, there are four and sixteen times as many.
         """
         if fit.features in self._verdicts:
             return self._verdicts[fit.features]
         rows, sizes = self.dictionary.rows, self.dictionary.block_sizes
         points, samples = sizes.test
         samples = max(samples, _FINAL_RESIDUALS * fit.features // points)
-        for factor, stream in ((1, "final check"), (4, "final check again")):
-            start_points = _choose_test_points(self.dictionary, fit, factor * points, stream)
-            size = (factor * points, samples)
+        is_point = self.run.problem.region.is_point
+        for factor, stream in _FINAL_CHECKS[: 3 if is_point else 2]:
+            size = (points, factor * samples) if is_point else (factor * points, samples)
+            start_points = _choose_test_points(self.dictionary, fit, size[0], stream)
             test_set = ValidationSet(
                 self.run, rows.data, stream, size, sizes.row_chunk, start_points
             )
@@ -205,11 +212,16 @@ class EquationGrowth(Growth):
             test_set.reference.extend(fit.features * fit.rows)
             columns = np.arange(fit.features)
             verdict = final_check(test_set, fit.weights, columns, fit.degree, rows)
-            if not verdict.curable:
+            if not verdict.curable and not (is_point and self._is_undecided(verdict)):
                 break
         self.run.iteration.check_error(cache, verdict.error)
         self._verdicts[fit.features] = verdict
         return verdict
+
+    def _is_undecided(self, verdict: Verdict) -> bool:
+        """Whether the noise of the check leaves open if the tolerance is met."""
+        tol = self.run.options.tol
+        return tol is not None and verdict.low <= tol < verdict.bound <= _NOISY * tol
 
     def _check_far_paths(self, fit: CandidateFit) -> Verdict:
         """The final check of a fit with the error that only far paths meet; made once.

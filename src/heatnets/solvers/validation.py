@@ -46,6 +46,15 @@ class BlockSizes(NamedTuple):
     # More points here: a small error may be larger in some places.
     test: tuple[int, int] = (256, 2)
 
+    def at_point(self) -> BlockSizes:
+        """The sizes if the region is one point: as many samples, in fewer groups.
+
+        All samples have the same mean there. The mean square is estimated by products within a
+        group of S samples; with G groups its noise is proportional to 1/(S √G).
+        """
+        (validation, v), (test, s) = self.validation, self.test
+        return self._replace(validation=(validation // 8, 8 * v), test=(test // 16, 16 * s))
+
 
 class Assessment(NamedTuple):
     """Estimates for one fit; errors are relative to the rms of u over (0, T] x region."""
@@ -199,6 +208,7 @@ class Verdict(NamedTuple):
 
     error: float  # relative
     bound: float  # upper bound of the error, 99 % confidence
+    low: float  # lower end of the interval of the residual form
     doubts: tuple[str, ...]  # about the residual form: then only Monte Carlo values count
     reasons: tuple[str, ...]  # why nothing is known
     residual: float  # root mean square, relative
@@ -279,7 +289,9 @@ def final_check(
     }
     curable = only_heavy_tails and CURABLE * assessment.error < error < UNSOLVED
     bound = max(bound, error)
-    return Verdict(error, bound, doubts, reasons, assessment.residual, curable, facts)
+    return Verdict(
+        error, bound, float(interval.low), doubts, reasons, assessment.residual, curable, facts
+    )
 
 
 def _source_samples(test_set: ValidationSet) -> tuple[np.ndarray | None, float, float]:
