@@ -250,6 +250,8 @@ def lines_through(
         faces = [centre - point + sign * half_lengths for sign in (-1, 1)]
         ends = [face[moving] / step[moving] for face in faces]
         low, high = np.max(np.minimum(*ends)), np.min(np.maximum(*ends))
+        if high - low < 0.1:  # the line only touches the box, in a corner: it leaves the box
+            low, high = -1.0, 1.0
         lines.append(point + 0.5 * (low + high + s[:, None] * (high - low)) * step)
         positions.append(-(low + high) / (high - low))
     return lines, np.array(positions)
