@@ -315,6 +315,26 @@ def test_a_normal_region_and_every_kind(cloud, grown):
         words_in_place(draw(grown))
 
 
+def test_slices_mark_a_known_certificate_on_every_line(fixed):
+    point, t = np.array([0.3, -0.5, 0.0, 0.9, -1.0]), 0.25
+    sure = fixed.certify(t, point, samples=256)
+    figure = figures.slices(fixed, t=t, through=point, known=sure, points=81)
+    top = figure.axes[0]
+    marks = [c for c in top.containers if c.__class__.__name__ == "ErrorbarContainer"]
+    assert len(marks) == 4
+    for i, mark in enumerate(marks):
+        (s,), (value,) = mark.lines[0].get_data()
+        assert value == sure.value
+        if i < 2:  # the coordinate axes of the box
+            assert s == pytest.approx(point[i] / fixed.problem.region.high)
+    curves = [c for c in top.lines if c.get_label().startswith(("along", "random"))]
+    for mark, curve in zip(marks, curves, strict=True):
+        s, u = curve.get_data()
+        (at,), (value,) = mark.lines[0].get_data()
+        assert np.interp(at, s, u) == pytest.approx(value, abs=2e-3 * np.ptp(u) + 1e-3)
+    assert "through x = [0.3, -0.5, 0, 0.9, ...]" in top.get_title("left")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

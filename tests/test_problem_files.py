@@ -13,6 +13,7 @@ import pytest
 
 import heatnets as hn
 from heatnets.io.problem_files import from_toml, read, size_in_bytes
+from heatnets.io.toml_words import in_toml_words
 from heatnets.pde.fingerprint import differences, fingerprint
 
 OWN = """
@@ -237,6 +238,67 @@ def test_all_errors_are_told_at_once_with_their_lines():
 def test_mistakes(text, words):
     with pytest.raises(hn.InputError, match=words):
         from_toml(text)
+
+
+@pytest.mark.parametrize(
+    ("python", "toml"),
+    [
+        (
+            "For example hn.Point(spot), or hn.Box(0.8 * spot, 1.2 * spot).",
+            "For example { point = spot }, or { box = [0.8 * spot, 1.2 * spot] }.",
+        ),
+        ("got Box(-1, 1). Write hn.Point([0.0]).", "got { box = [-1, 1] }. Write { point = 0.0 }."),
+        ("write reaction=-0.03; reaction=0 if", "write reaction = -0.03; reaction = 0 if"),
+        ("For example: lambda t, x: jnp.sum(jnp.sin(x)).", 'For example: "sum(sin(x))".'),
+        (
+            'Use family="importance", or antithetic=False.',
+            'Use family = "importance", or antithetic = false.',
+        ),
+        ("features=(256, 512), rows=(2000, 0).", "features = [256, 512], rows = [2000, 0]."),
+        (
+            "Ask for samples=16384, or for halfwidth=1e-3.",
+            "Ask for samples = 16384, or for halfwidth = 1e-3.",
+        ),
+        ("got None. It is the final time T.", "got nothing. It is the final time T."),
+        (
+            "Give more `seconds`, or u.certify(t, x).",
+            "Give more `seconds`, or a [[certify]] table.",
+        ),
+    ],
+)
+def test_advice_is_in_the_words_of_the_file(python, toml):
+    assert in_toml_words(python) == toml
+
+
+BLACK_SCHOLES = """
+dim = 2
+horizon = 1.0
+terminal = "max(mean(x) - 100, 0)"
+[process.geometric_brownian]
+volatility = 0.2
+growth = 0.03
+"""
+
+
+@pytest.mark.filterwarnings("always::heatnets.HeatnetsWarning")
+def test_files_are_advised_in_their_own_words(run_command, tmp_path):
+    """No word of Python for whoever wrote TOML, in errors and in warnings."""
+    with pytest.raises(hn.InputError, match=r"For example \{ point = spot \}, or \{ box = \[0.8"):
+        from_toml(BLACK_SCHOLES)
+    (tmp_path / "price.toml").write_text(
+        f"region = {{ point = 100 }}\n{BLACK_SCHOLES}[solve]\ntol=7"
+    )
+    done = run_command("solve", "price.toml")
+    assert done.code == 2
+    assert "For a price write reaction = -0.03; reaction = 0 if this is meant" in done.err
+    (tmp_path / "price.py").write_text(
+        "import heatnets as hn\nimport jax.numpy as jnp\n"
+        "problem = hn.Problem(2, 1.0, terminal=lambda x: jnp.max(x), region=hn.Point([1.0, 1.0]),\n"
+        "    process=hn.GeometricBrownian(0.2, 0.03))\noptions = {'tol': 7}\n"
+    )
+    done = run_command("solve", "price.py")
+    assert done.code == 2
+    assert "For a price write reaction=-0.03; reaction=0 if this is meant" in done.err
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,10 @@ class Reader(HTMLParser):
             self.rows[-1][-1] += data
 
 
+def test_the_slices_pass_through_the_certified_point(page):
+    assert "through point 1 of the table, with its certified interval" in page
+
+
 def test_the_page_says_what_is_known(page, solution, certificates):
     read = Reader(page)
     assert read.outside == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,13 +62,48 @@ def solve(
     atomic_files.check_writable(target)
     point_files.check_output(report, (".html",))
     point_files.check_output(values, (".csv", ".npz"))
+    with terminal.words_for(file) as translate:
+        _solve(
+            file,
+            target,
+            console,
+            translate,
+            at=at,
+            report=report,
+            values=values,
+            resume=resume,
+            as_json=as_json,
+            arguments={
+                "tol": tol,
+                "seconds": seconds,
+                "seed": seed,
+                "memory": memory,
+                "device": device,
+            },
+        )
+
+
+def _solve(
+    file: Path,
+    target: Path,
+    console: Any,
+    translate: Callable[[str], str],
+    *,
+    at: Path | None,
+    report: Path | None,
+    values: Path | None,
+    resume: bool,
+    as_json: bool,
+    arguments: dict[str, Any],
+) -> None:
+    """Solve the problem of a file; `arguments` are the keywords of `hn.solve` that were given."""
     import heatnets as hn
     from heatnets.io.problem_files import CertifyRequest, check_options, size_in_bytes
 
     problem_file = hn.read(file)
     problem, requests = problem_file.problem, list(problem_file.points)
-    size = None if memory is None else size_in_bytes(memory)
-    arguments = {"tol": tol, "seconds": seconds, "seed": seed, "memory": size, "device": device}
+    if arguments["memory"] is not None:
+        arguments["memory"] = size_in_bytes(arguments["memory"])
     options = problem_file.options | {k: v for k, v in arguments.items() if v is not None}
     if at is not None:
         t, x, _ = problem.as_points(*point_files.read(at, problem))
@@ -95,7 +132,8 @@ def solve(
                 certify_options = {"seed": u.stats["seed"], **request.options}
                 try:
                     cert = u.certify(request.t, request.x, progress=progress, **certify_options)
-                    certificates.append((request, cert))
+                    reasons = tuple(map(translate, cert.reasons))
+                    certificates.append((request, replace(cert, reasons=reasons)))
                 except HeatnetsError as error:
                     failed.append(f"no certificate at t = {request.t:g}: {error}")
     _print_summary(console, u, elapsed, certificates, target)
@@ -105,8 +143,9 @@ def solve(
     if report is not None:
         from heatnets.plotting import solve_report
 
+        warnings = [translate(text) for text in u.stats["warnings"]]
         page = solve_report.page(
-            u,
+            u.with_stats({"warnings": warnings}),
             title=file.stem,
             stated=problem_file.words,
             certificates=[(request.t, request.x, cert) for request, cert in certificates],

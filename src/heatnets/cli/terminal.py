@@ -6,7 +6,9 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from heatnets._core.errors import HeatnetsWarning
+from heatnets._core.errors import HeatnetsError, HeatnetsWarning
 
 
 def option(text: str, default: str | bool = False, *names: str) -> Any:
@@ -91,15 +93,40 @@ def strip_control_characters(text: str) -> str:
     return "".join(c for c in text if c == "\n" or c == "\t" or c.isprintable())
 
 
-def show_warnings_as_lines() -> None:
-    """Print warnings as one line on standard error, those of heatnets without a code location."""
+def show_warnings_as_lines(translate: Callable[[str], str] = str) -> None:
+    """Print warnings as one line on standard error, those of heatnets without a code location.
+
+    Args:
+        translate: applied to the texts of heatnets.
+    """
 
     def show(message: Any, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
         is_own = issubclass(category, HeatnetsWarning)
         origin = "heatnets: warning" if is_own else f"{filename}:{lineno}: {category.__name__}"
-        print(f"{origin}: {message}", file=sys.stderr)
+        print(f"{origin}: {translate(str(message)) if is_own else message}", file=sys.stderr)
 
     warnings.showwarning = show  # type: ignore[assignment]
+
+
+@contextmanager
+def words_for(file: Path) -> Iterator[Callable[[str], str]]:
+    """Warnings and errors about a problem file in its own words: TOML or Python.
+
+    The value is the function that translates a text.
+    """
+    if file.suffix == ".py":
+        yield str
+        return
+    from heatnets.io.toml_words import in_toml_words
+
+    show_warnings_as_lines(in_toml_words)
+    try:
+        yield in_toml_words
+    except HeatnetsError as error:
+        error.args = (in_toml_words(str(error)),)
+        raise
+    finally:
+        show_warnings_as_lines()
 
 
 def progress_columns() -> tuple[Any, ...]:

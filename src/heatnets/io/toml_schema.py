@@ -15,6 +15,7 @@ import numpy as np
 
 from heatnets._core.errors import InputError, NotFiniteError, short_repr, suggest
 from heatnets.io.formulas import Formula
+from heatnets.io.toml_words import in_toml_words
 from heatnets.pde.diffusion import make_diffusion
 from heatnets.pde.function import Function
 from heatnets.pde.problem import explain_unknown
@@ -49,9 +50,9 @@ class ErrorCollector:
         try:
             return function(*args, **named)
         except NotFiniteError as error:  # an error of the functions, not of the file
-            raise NotFiniteError(f"{self.name}: {error}") from error
+            raise NotFiniteError(f"{self.name}: {in_toml_words(str(error))}") from error
         except (ArithmeticError, ValueError, TypeError, MemoryError) as error:
-            message, subject = str(error) or type(error).__name__, None
+            message, subject = in_toml_words(str(error)) or type(error).__name__, None
             if isinstance(error, InputError):
                 default = key if f"`{key}`" in message else None
                 names = re.findall(r"`(\w+)`", message)

@@ -17,16 +17,18 @@ from matplotlib.ticker import NullLocator, SymmetricalLogLocator
 from heatnets._core import streams
 from heatnets._core.errors import InputError, check_finite, check_int, short_repr
 from heatnets._core.statistics import rms
+from heatnets.certify.certificate import Certificate
 from heatnets.certify.explain import Explanation
 from heatnets.metrics import random_points
 from heatnets.pde.function import format_point
 from heatnets.plotting.line_plots import (
     LOG_FLOOR,
+    CertifiedPoints,
     Curve,
     clip_for_log,
     end_time,
     line_axis_label,
-    lines_through_centre,
+    lines_through,
     plot_curves,
     region_centre,
     rms_size,
@@ -59,7 +61,8 @@ def line(solution: Solution, *, times: Any = None, points: int = 201, seed: int 
     problem = solution.problem
     rng = streams.generator(streams.check_seed(seed), "plot line")
     s = _positions(points)
-    (x,) = lines_through_centre(solution, s, np.sign(rng.standard_normal((1, problem.dim))))
+    diagonal = np.sign(rng.standard_normal((1, problem.dim)))
+    (x,), _ = lines_through(solution, s, diagonal, region_centre(solution))
     if times is None:
         times = np.array([0.0, 0.5, 1.0]) * problem.horizon
     chosen = np.atleast_1d(check_finite("times", times, "For example [0.1, 0.5]."))
@@ -76,9 +79,11 @@ def slices(
     lines: int = 2,
     points: int = 101,
     certified: int = 0,
+    through: Any = None,
+    known: Certificate | None = None,
     seed: int = 0,
 ) -> Figure:
-    """Plot u along coordinate axes and random lines through the region's centre at one time.
+    """Plot u along coordinate axes and random lines through a point of the region at one time.
 
     The shaded band is the estimated relative error of the solve times the size of u (root mean
     square over the region). If the region is a `Point`, the estimate holds at this point only; a
@@ -93,6 +98,8 @@ def slices(
         points: number of points on each line.
         certified: number of points of each line at which the true value is drawn with its interval
             (`solution.certify`; each takes seconds).
+        through: the point that all lines meet; default the centre of the region.
+        known: the certificate of u(t, through), to be drawn if `certified` is 0.
         seed: random seed of the lines and of the certificates.
 
     Returns:
@@ -100,11 +107,13 @@ def slices(
     """
     problem, dim, s = solution.problem, solution.problem.dim, _positions(points)
     end = end_time(solution) if t is None else t
-    time, _, single = problem.as_points(end, region_centre(solution))
+    point = region_centre(solution) if through is None else np.asarray(through, float)
+    time, _, single = problem.as_points(end, point)
     if not single:
         raise InputError(
-            f"`t` must be one time; got {short_repr(t)}. Call `slices` for each, or `line` "
-            "for several in one picture."
+            f"`t` must be one time and `through` one point; got {short_repr(t)} and "
+            f"{short_repr(through)}. Call `slices` for each, or `line` for several times in one "
+            "picture."
         )
     axes = _coordinates(coordinates, dim)
     lines = check_int("lines", lines, 0, "It is the number of random lines.") if dim > 1 else 0
@@ -120,14 +129,23 @@ def slices(
     labels += [f"random line {k + 1}" for k in range(lines)]
     # With a single coordinate line the horizontal axis is the coordinate itself.
     one_axis = len(labels) == 1 and bool(axes)
+    places, positions = lines_through(solution, s, directions, point)
     curves = [
         Curve(label, x[:, axes[0]] if one_axis else s, np.full(len(s), time[0]), x)
-        for label, x in zip(labels, lines_through_centre(solution, s, directions), strict=True)
+        for label, x in zip(labels, places, strict=True)
     ]
     coordinate = f"$x_{{{axes[0] + 1}}}$" if axes and dim > 1 else "x"
     axis_label = coordinate if one_axis else line_axis_label(solution)
-    title = f"u({time[0]:g}, x) through the region's middle, d = {dim}"
-    return plot_curves(solution, curves, certified, seed, title, axis_label)
+    where = "the region's middle" if through is None else format_point([point])
+    title = f"u({time[0]:g}, x) through {where}, d = {dim}"
+    marks = None
+    if known is not None:
+        values = (known.value, known.error, known.halfwidth, known.certified)
+        marks = [
+            CertifiedPoints(known.confidence, *(np.atleast_1d(a) for a in (s_point, *values)))
+            for s_point in (point[axes[:1]] if one_axis else positions)
+        ]
+    return plot_curves(solution, curves, certified, seed, title, axis_label, marks)
 
 
 def evolution(

@@ -40,7 +40,13 @@ class Curve(NamedTuple):
 
 
 def plot_curves(
-    solution: Solution, curves: list[Curve], certified: int, seed: int, title: str, axis_label: str
+    solution: Solution,
+    curves: list[Curve],
+    certified: int,
+    seed: int,
+    title: str,
+    axis_label: str,
+    known: list[CertifiedPoints] | None = None,
 ) -> Figure:
     """Plot u along curves with all error information that is available.
 
@@ -54,11 +60,12 @@ def plot_curves(
         seed: random seed of the certificates.
         title: title of the figure.
         axis_label: label of the horizontal axis.
+        known: certificates at points of the curves that are drawn if `certified` is 0.
     """
     problem, is_point = solution.problem, solution.problem.region.is_point
     estimate, size = solution.stats["estimated_error"], rms_size(solution)
     half = None if estimate is None or not np.isfinite(estimate) else estimate * size
-    certificates = _certify_curves(solution, curves, certified, seed)
+    certificates = _certify_curves(solution, curves, certified, seed) or known or []
     has_exact = problem.exact is not None
     figure, (top, *below) = panels(2 if has_exact or certificates else 1, share=True)
     for i, curve in enumerate(curves):
@@ -120,7 +127,7 @@ def _grey(label: str, line: Any, **marker: Any) -> Any:
     return Line2D([], [], color=GREY, linestyle=line, linewidth=1.2, label=label, **marker)
 
 
-class _CertifiedPoints(NamedTuple):
+class CertifiedPoints(NamedTuple):
     """Certificates at m points of a curve, at the positions s."""
 
     confidence: float
@@ -133,7 +140,7 @@ class _CertifiedPoints(NamedTuple):
 
 def _certify_curves(
     solution: Solution, curves: list[Curve], number: int, seed: int
-) -> list[_CertifiedPoints]:
+) -> list[CertifiedPoints]:
     """Certify `number` evenly spread points of each curve; an empty list if `number` is 0."""
     hint = "It is the number of points of each line to certify."
     number = check_int("certified", number, 0, hint)
@@ -147,12 +154,12 @@ def _certify_curves(
     names = ("value", "error", "halfwidth", "certified")
     by_curve = zip(*(np.split(getattr(certificate, k), len(curves)) for k in names), strict=True)
     return [
-        _CertifiedPoints(certificate.confidence, curve.s[indices], *arrays)
+        CertifiedPoints(certificate.confidence, curve.s[indices], *arrays)
         for curve, arrays in zip(curves, by_curve, strict=True)
     ]
 
 
-def _plot_certificates(top: Any, errors: Any, points: _CertifiedPoints, colour: str) -> None:
+def _plot_certificates(top: Any, errors: Any, points: CertifiedPoints, colour: str) -> None:
     """Plot certified values with their intervals, and crosses at points that are not certified."""
     _, s, value, error, half, good = points
     if np.any(good):
@@ -207,21 +214,23 @@ def region_centre(solution: Solution) -> np.ndarray:
     return np.broadcast_to(solution.problem.region.centre, (solution.problem.dim,))
 
 
-def lines_through_centre(
-    solution: Solution, s: np.ndarray, directions: np.ndarray
-) -> list[np.ndarray]:
-    """Points on lines through the centre of the region: centre + s half_lengths direction.
+def lines_through(
+    solution: Solution, s: np.ndarray, directions: np.ndarray, point: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Points on lines through a point, from face to face of a box around the region.
 
-    The half lengths are half the widths of a box; two standard deviations of a normal region; two
-    standard deviations of paths that start in a single point.
+    The box is the region itself, if that is a box. Else its half lengths are two standard
+    deviations of a normal region, or of paths that start in a single point. It is made larger
+    where the point lies outside.
 
     Args:
         solution: the solution.
-        s: positions, from -1 to 1, shape (n,).
-        directions: shape (lines, dim).
+        s: positions, from -1 to 1, the faces, shape (n,).
+        directions: shape (lines, dim), in units of the half lengths.
+        point: shape (dim,).
 
     Returns:
-        The points of each line, shape (n, dim).
+        The points of each line, shape (n, dim), and the position of the point on each line.
     """
     problem, region, rng = solution.problem, solution.problem.region, np.random.default_rng(0)
     centre = region_centre(solution)
@@ -233,7 +242,19 @@ def lines_through_centre(
         half_lengths = 2 * sample_paths_from_point(solution, rng, np.zeros(256))[1].std(axis=0)
         if problem.process.is_positive:
             half_lengths = np.minimum(half_lengths, 0.9 * centre)
-    return [centre + s[:, None] * half_lengths * direction for direction in directions]
+    half_lengths = np.maximum(half_lengths, np.abs(point - centre))
+    lines, positions = [], []
+    for direction in directions:
+        moving = direction != 0
+        step = half_lengths * direction
+        faces = [centre - point + sign * half_lengths for sign in (-1, 1)]
+        ends = [face[moving] / step[moving] for face in faces]
+        low, high = np.max(np.minimum(*ends)), np.min(np.maximum(*ends))
+        if high - low < 0.1:  # the line only touches the box, in a corner: it leaves the box
+            low, high = -1.0, 1.0
+        lines.append(point + 0.5 * (low + high + s[:, None] * (high - low)) * step)
+        positions.append(-(low + high) / (high - low))
+    return lines, np.array(positions)
 
 
 def sample_paths_from_point(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from importlib.metadata import version as installed
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +72,7 @@ def page(
     note = _reproduction_note(solution)
     sections += [
         _answer(solution, certificates),
-        _pictures(solution),
+        _pictures(solution, certificates),
         _computation(solution),
         Section("again", "How to compute it again", [note], [], [], code=reproduce),
     ]
@@ -146,15 +148,31 @@ def _answer(
     return Section("answer", "The answer", paragraphs, tables, [])
 
 
-def _pictures(solution: Solution) -> Section:
-    """The section of figures, with the reasons for those that cannot be drawn."""
+def _pictures(
+    solution: Solution, certificates: list[tuple[float, np.ndarray, Certificate]]
+) -> Section:
+    """The section of figures, with the reasons for those that cannot be drawn.
+
+    The slices pass through the first certified point, and mark it.
+    """
     pictures, missing = [], []
-    for kind, caption in _CAPTIONS.items():
+    sure = [i for i, (_, _, cert) in enumerate(certificates) if cert.certified][:1]
+    chosen = dict[str, dict[str, Any]]()
+    captions = dict(_CAPTIONS)
+    for i in sure:
+        t, x, cert = certificates[i]
+        chosen["slices"] = {"t": t, "through": np.atleast_1d(x), "known": cert}
+        captions["slices"] = (
+            f"u along coordinate axes and random lines through point {i + 1} of the table, with "
+            "its certified interval, and what is known of the error."
+        )
+    for kind, caption in captions.items():
         if solution.solved is False and kind in ("slices", "evolution"):
             missing.append(f"No picture of {kind}: not solved.")
             continue
         try:
-            pictures.append(Picture(figures.KINDS[kind](solution), caption))
+            draw: Callable[..., Any] = figures.KINDS[kind]
+            pictures.append(Picture(draw(solution, **chosen.get(kind, {})), caption))
         except HeatnetsError as error:
             missing.append(f"No picture of {'the ' if kind == 'history' else ''}{kind}: {error}")
     return Section("pictures", "Pictures", missing, [], pictures)
