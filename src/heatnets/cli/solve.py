@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from heatnets.certify.certificate import Certificate
     from heatnets.io.problem_files import CertifyRequest
     from heatnets.solution import Solution
+    from heatnets.summary import SolveSummary
 
     CertifiedPoint = tuple[CertifyRequest, Certificate]
 
@@ -69,7 +70,7 @@ def solve(
     if at is not None:
         t, x, _ = problem.as_points(*point_files.read(at, problem))
         requests += [CertifyRequest(float(a), b, {}) for a, b in zip(t, x, strict=True)]
-    check_options(problem, options)
+    checked = check_options(problem, options)
     paths = [path.resolve() for path in (file, target, at, report, values) if path is not None]
     if len(set(paths)) < len(paths):
         raise InputError(
@@ -82,21 +83,22 @@ def solve(
             options["checkpoint"] = checkpoint
         console.print(f"{problem!r}", soft_wrap=True)
         start = time.perf_counter()
-        with terminal.ProgressBars(console) as progress:
+        with terminal.SolveBar(console, checked) as progress:
             u = hn.solve(problem, progress=progress, **options)
         elapsed = time.perf_counter() - start
         u.save(target)
         checkpoint.unlink(missing_ok=True)
         exit_on_signals(lambda: f"the solution is kept in {target}, its certificates are not")
-        with terminal.ProgressBars(console) as progress:
+        with terminal.CountBar(console, "certificates", len(requests)) as next_call:
             for request in requests:
                 certify_options = {"seed": u.stats["seed"], **request.options}
                 try:
-                    cert = u.certify(request.t, request.x, progress=progress, **certify_options)
+                    cert = u.certify(request.t, request.x, progress=next_call(), **certify_options)
                     certificates.append((request, cert))
                 except HeatnetsError as error:
                     failed.append(f"no certificate at t = {request.t:g}: {error}")
-    _print_summary(console, u, elapsed, certificates, target)
+    summary = _summarise(u, elapsed, requests, certificates, target)
+    console.print(summary)
     if values is not None:
         point_files.save(values, _columns(u, certificates))
         console.print(f"values: {values}")
@@ -113,7 +115,7 @@ def solve(
         atomic_files.write(report, page)
         console.print(f"report: {report}")
     if as_json:
-        content = _summary(u, elapsed, certificates)
+        content = _describe(u, summary, certificates)
         terminal.print_json({"result": str(target), "report": report and str(report), **content})
     _raise_failure(u, failed, target)
 
@@ -159,22 +161,26 @@ def _raise_failure(u: Solution, failed: list[str], target: Path) -> None:
         )
 
 
-def _print_summary(
-    console: Any, u: Solution, elapsed: float, certificates: list[CertifiedPoint], target: Path
-) -> None:
-    """Print the summary of a solve: size, time, errors, certified values."""
+def _summarise(
+    u: Solution,
+    elapsed: float,
+    requests: list[CertifyRequest],
+    certificates: list[CertifiedPoint],
+    target: Path,
+) -> SolveSummary:
+    """The summary of a solve with its certified values; a request that failed is not certified."""
     from heatnets.pde.function import format_point
 
-    where = "at the point" if u.problem.region.is_point else "over the region"
-    note = f"relative, root mean square {where}, on an independent test sample"
-    facts = terminal.solve_facts(u.stats, note, elapsed)
+    more = dict[str, str]()
     for number, (request, cert) in enumerate(certificates, 1):
         point = format_point([request.t, request.x])
         name = f"point {number}, {point}" if len(certificates) > 1 else f"u at {point}"
         text = cert.words(u.solved is not False)
-        facts[name] = point_files.join_notes(text, _flag(u, request))
-    facts["result"] = str(target)
-    terminal.print_table(console, facts)
+        more[name] = point_files.join_notes(text, _flag(u, request))
+    certified = [bool(cert.certified) for _, cert in certificates]
+    certified += [False] * (len(requests) - len(certificates))
+    more["result"] = str(target)
+    return u.summary(seconds=elapsed, certified=certified, more=more)
 
 
 def _flag(u: Solution, request: CertifyRequest) -> str:
@@ -223,7 +229,9 @@ def _columns(u: Solution, certificates: list[CertifiedPoint]) -> dict[str, Any]:
     }
 
 
-def _summary(u: Solution, elapsed: float, certificates: list[CertifiedPoint]) -> dict[str, Any]:
+def _describe(
+    u: Solution, summary: SolveSummary, certificates: list[CertifiedPoint]
+) -> dict[str, Any]:
     """The summary of a solve in JSON types."""
     names = (
         "features rows time_degree design estimated_error tolerance_met stopped device seed "
@@ -231,8 +239,10 @@ def _summary(u: Solution, elapsed: float, certificates: list[CertifiedPoint]) ->
     )
     return {
         "dim": u.problem.dim,
-        "seconds": elapsed,
+        "seconds": summary.seconds,
         "solved": u.solved,
+        "verdict": summary.verdict,
+        "values": summary.values,
         **{name: u.stats[name] for name in names.split()},
         "certificates": [_describe_point(u, *pair) for pair in certificates],
     }

@@ -36,7 +36,7 @@ from heatnets.certify.certified_network import check_certify_options
 from heatnets.io.toml_schema import PROBLEM_KEYS, ErrorCollector, Reader
 from heatnets.pde.problem import Problem
 from heatnets.solvers.options import OPTIONS as SOLVE_OPTIONS
-from heatnets.solvers.options import make_options
+from heatnets.solvers.options import SolveOptions, make_options
 
 LARGEST = 2**18  # bytes of a TOML file
 _MAX_DIM = 10**7
@@ -242,11 +242,16 @@ def _read_options(
     return options
 
 
-def check_options(problem: Problem, options: Mapping[str, Any]) -> None:
-    """Raise the errors that `hn.solve` raises for these keywords, without solving."""
+def check_options(problem: Problem, options: Mapping[str, Any]) -> SolveOptions:
+    """Raise the errors that `hn.solve` raises for these keywords, without solving.
+
+    Returns:
+        The checked options.
+    """
     execution = ("device", "memory")
-    make_options(problem, **{k: v for k, v in options.items() if k not in execution})
+    checked = make_options(problem, **{k: v for k, v in options.items() if k not in execution})
     make_context(*(options.get(name) for name in execution))
+    return checked
 
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
