@@ -40,6 +40,7 @@ from heatnets.plotting import figures as _figures
 from heatnets.solution import Solution as Solution
 from heatnets.solvers.entry import paper as paper
 from heatnets.solvers.entry import solve as solve
+from heatnets.solvers.sweep import solve_many as solve_many
 
 plots = _figures
 __version__: str
