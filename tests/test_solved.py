@@ -172,7 +172,7 @@ TO = "Solved to 8.0e-04"
 VERDICTS = [
     ({"tolerance_met": True}, [True] * 3, f"{TO}, tolerance met, all 3 points certified."),
     ({"tolerance_met": False}, [], f"{TO}, tolerance NOT met."),
-    ({}, [True], f"{TO}, the point certified."),
+    ({}, [True], f"{TO}, the point is certified."),
     ({}, [False], f"{TO}, the point is NOT certified."),
     ({}, [False, True], f"{TO}, only 1 of 2 points certified."),
     ({}, [False, False], f"{TO}, no point certified."),

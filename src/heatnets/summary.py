@@ -134,7 +134,7 @@ class SolveSummary:
     def _certified_text(self) -> str:
         points, good = len(self.certified), sum(map(bool, self.certified))
         if points == 1:
-            return "the point certified" if good else "the point is NOT certified"
+            return "the point is certified" if good else "the point is NOT certified"
         if good == points:
             return f"all {points} points certified"
         return f"only {good} of {points} points certified" if good else "no point certified"

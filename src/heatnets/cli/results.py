@@ -151,6 +151,8 @@ def _print_manifest(result: Path, manifest: dict[str, Any], as_json: bool) -> No
     terminal.print_table(console, facts)
     if origin and "toml" in origin:
         console.print("\n" + printable(origin["toml"].rstrip()))
+        for key, value in origin.get("set", {}).items():
+            console.print(printable(f"# set: {key} = {value}"))
 
 
 def plot(

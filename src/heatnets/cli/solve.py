@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heatnets._core import atomic_files
-from heatnets._core.errors import HeatnetsError, InputError, NumericalError
+from heatnets._core.errors import InputError, NumericalError
 from heatnets.cli import point_files, terminal
 from heatnets.cli.exit_codes import exit_on_signals
+from heatnets.cli.sweep import run_sweep
+from heatnets.cli.tasks import INTERVAL, Task, describe_point, flag
 from heatnets.cli.terminal import option
 
 if TYPE_CHECKING:
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from heatnets.summary import SolveSummary
 
     CertifiedPoint = tuple[CertifyRequest, Certificate]
-
-_INTERVAL = ("value", "low", "high", "halfwidth")
 
 
 def solve(
@@ -47,6 +47,15 @@ def solve(
     device: terminal.Device = None,
     report: Annotated[Path | None, option("Write a page about it all (.html).")] = None,
     values: Annotated[Path | None, option("Write the certified values (.csv or .npz).")] = None,
+    sweep: Annotated[
+        list[str] | None,
+        option(
+            "Solve for several values of a parameter or key of a TOML file, like a=1,2,3: one "
+            "table, NAME-sweep.csv and .html.",
+            False,
+            "--set",
+        ),
+    ] = None,
     resume: Annotated[bool, option("Go on after an interruption.", False, "--resume")] = False,
     quiet: Annotated[
         bool, option("Print nothing but warnings and errors.", False, "--quiet")
@@ -60,44 +69,38 @@ def solve(
     point_files.check_output(report, (".html",))
     point_files.check_output(values, (".csv", ".npz"))
     import heatnets as hn
-    from heatnets.io.problem_files import CertifyRequest, check_options, size_in_bytes
+    from heatnets.io.problem_files import size_in_bytes
 
-    problem_file = hn.read(file)
-    problem, requests = problem_file.problem, list(problem_file.points)
     size = None if memory is None else size_in_bytes(memory)
     arguments = {"tol": tol, "seconds": seconds, "seed": seed, "memory": size, "device": device}
-    options = problem_file.options | {k: v for k, v in arguments.items() if v is not None}
-    if at is not None:
-        t, x, _ = problem.as_points(*point_files.read(at, problem))
-        requests += [CertifyRequest(float(a), b, {}) for a, b in zip(t, x, strict=True)]
-    checked = check_options(problem, options)
+    arguments = {k: v for k, v in arguments.items() if v is not None}
+    if sweep:
+        if resume:
+            raise InputError("--resume goes on with one solve: leave it out with --set.")
+        tables = values or Path(f"{file.stem}-sweep.csv"), report or Path(f"{file.stem}-sweep.html")
+        run_sweep(file, sweep, at, arguments, target, tables, console, as_json)
+        return
+    task = Task.read(file, at, arguments)
+    problem_file, problem, options = task.file, task.file.problem, task.options
     paths = [path.resolve() for path in (file, target, at, report, values) if path is not None]
     if len(set(paths)) < len(paths):
         raise InputError(
             "two of FILE, --out, --at, --report and --values are the same file: name them apart."
         )
-    certificates, failed = list["CertifiedPoint"](), list[str]()
     with atomic_files.file_lock(target, "name another result with --out"):
         checkpoint = _prepare_checkpoint(target, resume, console)
         if "features" not in options:
             options["checkpoint"] = checkpoint
         console.print(f"{problem!r}", soft_wrap=True)
         start = time.perf_counter()
-        with terminal.SolveBar(console, checked) as progress:
+        with terminal.SolveBar(console, task.checked) as progress:
             u = hn.solve(problem, progress=progress, **options)
         elapsed = time.perf_counter() - start
         u.save(target)
         checkpoint.unlink(missing_ok=True)
         exit_on_signals(lambda: f"the solution is kept in {target}, its certificates are not")
-        with terminal.CountBar(console, "certificates", len(requests)) as next_call:
-            for request in requests:
-                certify_options = {"seed": u.stats["seed"], **request.options}
-                try:
-                    cert = u.certify(request.t, request.x, progress=next_call(), **certify_options)
-                    certificates.append((request, cert))
-                except HeatnetsError as error:
-                    failed.append(f"no certificate at t = {request.t:g}: {error}")
-    summary = _summarise(u, elapsed, requests, certificates, target)
+        certificates, failed = task.certify(u, console)
+    summary = _summarise(u, elapsed, task.requests, certificates, target)
     console.print(summary)
     if values is not None:
         point_files.save(values, _columns(u, certificates))
@@ -176,45 +179,18 @@ def _summarise(
         point = format_point([request.t, request.x])
         name = f"point {number}, {point}" if len(certificates) > 1 else f"u at {point}"
         text = cert.words(u.solved is not False)
-        more[name] = point_files.join_notes(text, _flag(u, request))
+        more[name] = point_files.join_notes(text, flag(u, request))
     certified = [bool(cert.certified) for _, cert in certificates]
     certified += [False] * (len(requests) - len(certificates))
     more["result"] = str(target)
     return u.summary(seconds=elapsed, certified=certified, more=more)
 
 
-def _flag(u: Solution, request: CertifyRequest) -> str:
-    """A note if the point lies outside the region."""
-    import numpy as np
-
-    return point_files.flags(u.problem, np.array([request.t]), request.x[None])[0]
-
-
-def _describe_point(u: Solution, request: CertifyRequest, cert: Certificate) -> dict[str, Any]:
-    """A certified point in JSON types; None for a value that may not be shown.
-
-    A value may be shown if it is certified, or if the network solves the problem.
-    """
-    solved, certified = u.solved is not False, bool(cert.certified)
-    return {
-        "t": request.t,
-        "x": request.x.tolist(),
-        **{k: float(getattr(cert, k)) if solved or certified else None for k in _INTERVAL},
-        "certified": certified,
-        "network": float(cert.network) if solved else None,
-        "outside": bool(cert.outside) if solved else None,
-        "confidence": cert.confidence,
-        "samples": int(cert.samples),
-        "reasons": list(cert.reasons),
-        "note": _flag(u, request),
-    }
-
-
 def _columns(u: Solution, certificates: list[CertifiedPoint]) -> dict[str, Any]:
     """The columns of the file `--values`."""
     import numpy as np
 
-    points = [_describe_point(u, *pair) for pair in certificates]
+    points = [describe_point(u, *pair) for pair in certificates]
     notes = []
     for point, (_, cert) in zip(points, certificates, strict=True):
         network = "the network is not solved" if u.solved is False else cert.says_outside()
@@ -223,7 +199,7 @@ def _columns(u: Solution, certificates: list[CertifiedPoint]) -> dict[str, Any]:
     return {
         "t": np.array([point["t"] for point in points], float),
         "x": x,
-        **{name: np.array([point[name] for point in points], float) for name in _INTERVAL},
+        **{name: np.array([point[name] for point in points], float) for name in INTERVAL},
         "certified": [point["certified"] for point in points],
         "note": notes,
     }
@@ -244,5 +220,5 @@ def _describe(
         "verdict": summary.verdict,
         "values": summary.values,
         **{name: u.stats[name] for name in names.split()},
-        "certificates": [_describe_point(u, *pair) for pair in certificates],
+        "certificates": [describe_point(u, *pair) for pair in certificates],
     }
