@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -10,6 +11,13 @@ import sys
 import time
 
 import pytest
+from rich.console import Console
+
+import heatnets as hn
+from heatnets._core.execution import Summary
+from heatnets._core.progress import SolveFraction
+from heatnets.cli import terminal
+from heatnets.solvers.options import make_options
 
 
 def heatnets(*arguments, cwd):
@@ -29,6 +37,54 @@ def test_demo_solves_measures_and_draws(tmp_path):
     assert result["errors"]["l2"] < 1e-4 < result["monte_carlo"]["l2"]
     assert (tmp_path / "picture.svg").read_text().count("<path") > 10
     assert "relative L2 error" in done.stderr
+
+
+def test_one_bar_for_a_solve():
+    now = [0.0]
+    bar = SolveFraction(1e-4, 60.0, clock=lambda: now[0])
+    shown = [bar.fraction]
+    assert bar.seconds_left is None
+    for seconds, error in ((3.0, 1e-2), (9.0, 1e-3), (12.0, 3e-3)):
+        now[0] = seconds
+        bar("round", 1, 2)  # a phase moves it by the clock alone
+        shown.append(bar.fraction)
+        bar(Summary("round", error), 1, 1)
+        shown.append(bar.fraction)
+    # From 1e-2 to 1e-4 an error of 1e-3 is half of the way; a worse round does not set it back.
+    assert shown == pytest.approx([0, 0.05, 0.05, 0.15, 0.5, 0.5, 0.5])
+    assert bar.seconds_left == pytest.approx(12.0)
+    now[0] = 54.0
+    bar("round", 1, 2)
+    assert bar.fraction == pytest.approx(0.9)
+    now[0] = 70.0
+    bar(Summary("round", 1e-9), 1, 1)
+    assert bar.fraction < 1
+    assert bar.seconds_left == 0.0
+    bar.finish()
+    assert bar.fraction == 1
+
+
+def test_the_bar_of_given_rounds_and_of_a_given_size():
+    rounds = SolveFraction(None, None, 3)
+    for _ in range(2):
+        rounds(Summary("round", None), 1, 1)
+    assert rounds.fraction == pytest.approx(1 / 4)
+    fixed = SolveFraction(grows=False)
+    fixed("equation rows", 1, 2)
+    assert fixed.fraction == 0.5
+    fixed("least squares", 0, 1)
+    assert fixed.fraction == 0.5
+
+
+def test_a_solve_shows_one_bar_on_a_terminal(monkeypatch):
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, highlight=False)
+    problem = hn.problems.get("oscillating", dim=3)
+    options = {"features": (8, 8)}
+    with terminal.SolveBar(console, make_options(problem, **options)) as progress:
+        hn.solve(problem, progress=progress, **options)
+    last = console.file.getvalue().split("\r")[-2]
+    assert "100 %" in last
+    assert last.count("%") == 1
 
 
 def test_doctor_tells_devices_precision_and_versions(run_command):

@@ -5,6 +5,7 @@ Checked are what is printed and written, and how every fault of the input is rep
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -164,6 +165,48 @@ def test_a_file_of_values_without_points_holds_names_alone(heatnets, tmp_path):
     assert (tmp_path / "v.csv").read_text() == names
 
 
+def test_a_sweep_writes_one_table(heatnets, tmp_path):
+    done = heatnets("solve", "own.toml", "--set", "a=1,1.5,2", "--json")
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)["rows"]
+    assert [row["set"] for row in rows] == [{"a": 1}, {"a": 1.5}, {"a": 2}]
+    head, *lines = csv.reader((tmp_path / "own-sweep.csv").read_text().splitlines())
+    assert head[:7] == ["a", "t", "x_1", "x_2", "x_3", "value", "low"]
+    for line in lines:
+        found = dict(zip(head, line, strict=True))
+        a = float(found["a"])
+        exact = np.exp(-(a**2) / 2) * 3 * np.sin(0.3 * a)
+        assert float(found["low"]) <= exact <= float(found["high"])
+        assert found["certified"] == found["solved"] == "True"
+        assert float(hn.load(tmp_path / found["result"])(0.5, [0.3] * 3)) == pytest.approx(
+            exact, rel=1e-5
+        )
+    page = (tmp_path / "own-sweep.html").read_text()
+    assert "3 of 3 problems solved as asked for; 3 of 3 values certified." in page
+    assert page.count("<svg") == 1
+    assert left(tmp_path) == [
+        *(f"own-{i}.heatnets" for i in (1, 2, 3)),
+        "own-sweep.csv",
+        "own-sweep.html",
+        "own.toml",
+    ]
+    assert "# set: a = 1.5" in heatnets("info", "own-2.heatnets").out
+
+
+def test_a_problem_of_a_sweep_that_fails_does_not_end_the_others(heatnets, tmp_path):
+    (tmp_path / "hard.toml").write_text(
+        'problem = "nonseparable"\ndim = 5\n[solve]\ntol = 1e-9\nmax_rounds = 1\n'
+    )
+    done = heatnets("solve", "hard.toml", "--set", "solve.tol=1e-9,0.5", "--values", "t.csv")
+    assert done.code == 3
+    assert "1 of 2 problems were not solved as asked for: solve.tol = 1e-09. See t.csv" in done.err
+    head, first, second = csv.reader((tmp_path / "t.csv").read_text().splitlines())
+    assert [dict(zip(head, row, strict=True))["solved"] for row in (first, second)] == [
+        "False",
+        "True",
+    ]
+
+
 PY = (
     "import jax.numpy as jnp, heatnets as hn\n"
     "problem = hn.Problem(dim=2, horizon=0.5, initial=lambda x: {})\n"
@@ -318,6 +361,25 @@ FAULTS = {
         ["f.toml", "--at", "p.csv"],
         2,
         "line 1",
+    ),
+    "set nothing": ({"f.toml": TOML}, ["f.toml", "--set", "a"], 2, "like --set a=1,2,3"),
+    "set an unknown name": (
+        {"f.toml": TOML},
+        ["f.toml", "--set", "horizn=1,2"],
+        2,
+        "neither a parameter nor a key that can be set; did you mean 'horizon'?",
+    ),
+    "set a wrong value": (
+        {"f.toml": TOML},
+        ["f.toml", "--set", "horizon=1,-2"],
+        2,
+        "`horizon` must be",
+    ),
+    "set in Python": (
+        {"f.py": PY.format("x[0]")},
+        ["f.py", "--set", "horizon=1,2"],
+        2,
+        "only values of a TOML file",
     ),
     "budget": ({"f.toml": TOML}, ["f.toml", "--seconds", "-1"], 2, "`seconds` must be"),
 }

@@ -21,7 +21,7 @@ from heatnets._core.errors import WarningLog
 from heatnets._core.execution import make_context
 from heatnets.certify import data_checks
 from heatnets.certify.certificate import rounded
-from heatnets.cli.solve import _columns, _summary
+from heatnets.cli.solve import _columns, _describe
 from heatnets.io.problem_files import CertifyRequest
 from heatnets.pde import function
 from heatnets.plotting import solve_report
@@ -139,7 +139,7 @@ def test_a_network_outside_its_interval_is_said(crude):
     assert words in solve_report._answer(crude, [(t, x, sure)]).tables[1].rows[0][2]
     wanted = [(CertifyRequest(t, x, {}), sure)]
     assert words in _columns(crude, wanted)["note"][0]
-    (told,) = _summary(crude, 1.0, wanted)["certificates"]
+    (told,) = _describe(crude, crude.summary(seconds=1.0), wanted)["certificates"]
     assert told["outside"] is True
     assert told["network"] == pytest.approx(network, rel=1e-12)
 

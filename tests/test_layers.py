@@ -18,6 +18,7 @@ LAYERS = [
     ["features"],
     ["fit"],
     ["certify"],
+    ["summary"],
     ["solution"],
     ["metrics"],
     ["solvers"],

@@ -6,8 +6,11 @@ Every wrong option is refused with a message.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
+from contextlib import contextmanager
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +18,7 @@ import pytest
 
 import heatnets as hn
 from heatnets.features.equation import build_equation
+from heatnets.io.problem_files import from_toml
 from heatnets.pde import smoothness
 from heatnets.problems.paper import TRAIN_REGION
 
@@ -701,3 +705,91 @@ def test_gradients_of_data_that_jump_are_refused():
 def test_kinks_and_steep_functions_are_no_jumps(initial, found):
     problem = hn.Problem(dim=2, horizon=0.5, initial=initial)
     assert smoothness.find_jumps(problem.canonical, 0) == found
+
+
+@contextmanager
+def counted_programs():
+    """Counts the programs that JAX compiles, or reads from its cache."""
+    names = []
+
+    def listen(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield names
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+def waves(x, a):
+    return jnp.sum(jnp.sin(a * x))
+
+
+WAVES = 'dim = 3\nhorizon = 0.5\ninitial = "sum(sin(a * x))"\n[parameters]\na = {}\n'
+SWEEPS = {  # problems with the solution e^{-a²t} Σ sin(a x_i)
+    "partial": lambda a: hn.Problem(3, 0.5, functools.partial(waves, a=a)),
+    "formula": lambda a: from_toml(WAVES.format(a)).problem,
+    "terminal": lambda a: hn.Problem(
+        3, 0.25 + 0.25 * a, terminal=functools.partial(waves, a=a), reaction=-0.1 * a
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SWEEPS)
+def test_problems_that_differ_by_numbers_share_their_programs(kind):
+    x = np.array([0.3, 0.1, -0.4])
+    for number, a in enumerate((1.0, 1.25)):
+        problem = SWEEPS[kind](a)
+        with counted_programs() as programs:
+            u = hn.solve(problem, tol=0, max_rounds=1)
+        assert len(programs) == 0 if number else len(programs) > 0
+        t = 0.2
+        left = problem.horizon - t if kind == "terminal" else t
+        growth = -(a**2) - (0.1 * a if kind == "terminal" else 0.0)
+        exact = np.exp(growth * left) * np.sum(np.sin(a * x))
+        assert u(t, x) == pytest.approx(exact, rel=1e-5)
+
+
+def test_a_partial_of_a_size_or_of_a_branch_is_kept():
+    def powers(x, k, number, sign):
+        total = sum(k * jnp.sum(x) ** i for i in range(number))
+        return total if sign > 0 else -total
+
+    sizes = functools.partial(powers, k=2.0, number=2, sign=1.0)
+    kept = hn.Problem(3, 0.5, sizes).initial
+    assert float(kept(jnp.ones(3))) == 8.0
+    assert not jax.tree.leaves(eqx.filter(kept, eqx.is_array))  # `sign` is needed while tracing
+    known = hn.Problem(3, 0.5, functools.partial(powers, k=2.0, number=2, sign=1)).initial
+    assert float(known(jnp.ones(3))) == 8.0
+    assert [float(leaf) for leaf in jax.tree.leaves(eqx.filter(known, eqx.is_array))] == [2.0]
+
+
+def test_many_problems_of_which_one_fails():
+    heard = []
+    blows_up = hn.Problem(3, 5.0, lambda x: 1.0 + 0 * x[0], source=lambda t, x, u: u**3)
+    problems = [SWEEPS["partial"](1.0), blows_up, SWEEPS["partial"](1.25)]
+    with pytest.warns(hn.HeatnetsWarning, match="problem 2 of 3 failed: the iteration"):
+        first, failed, last = hn.solve_many(
+            problems, tol=0, max_rounds=1, progress=lambda *report: heard.append(report)
+        )
+    assert isinstance(failed, hn.NumericalError)
+    x = [0.3, 0.1, -0.4]
+    assert last(0.2, x) == hn.solve(problems[2], tol=0, max_rounds=1)(0.2, x)
+    assert first(0.2, x) != last(0.2, x)
+    assert [report[1:] for report in heard if report[0] == "problems"] == [(1, 3), (2, 3), (3, 3)]
+    assert any(str(phase).startswith("problem 3 of 3, round 0: ") for phase, _, _ in heard)
+
+
+@pytest.mark.parametrize(
+    ("problems", "options", "words"),
+    [
+        ([1], {}, "`problems` must be a list of hn.Problem; number 1 is 1"),
+        ([SWEEPS["partial"](1.0)], {"tol": 5}, "`tol` must be"),
+        ([SWEEPS["partial"](1.0)], {"checkpoint": "a.part"}, "the file of one solve"),
+    ],
+)
+def test_many_problems_refuse_in_words(problems, options, words):
+    with pytest.raises(hn.InputError, match=words):
+        hn.solve_many(problems, **options)

@@ -1,7 +1,8 @@
-"""The page of one solve: what it says, and how a browser shows it at two widths, light and dark."""
+"""The summary and the page of a solve: what they say, and how a browser shows the page."""
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -14,9 +15,11 @@ import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
 import pytest
+from rich.console import Console
 
 import heatnets as hn
 from heatnets.plotting import html, solve_report
+from heatnets.summary import SolveSummary
 
 FORMULA = "t * exp(-x @ x / d) + " * 12 + "0 & <script>alert(1)</script>"
 COMMAND = "heatnets solve problem.toml --seed 0 --out " + "a-long-name-without-a-gap" * 6 + ".html"
@@ -167,6 +170,53 @@ def test_what_is_not_known_is_said(fixed_page, solution):
             f"The tolerance that was asked for {words}"
             in solve_report._answer(other, []).paragraphs[1]
         )
+
+
+TO = "Solved to 8.0e-04"
+VERDICTS = [
+    ({"tolerance_met": True}, [True] * 3, f"{TO}, tolerance met, all 3 points certified."),
+    ({"tolerance_met": False}, [], f"{TO}, tolerance NOT met."),
+    ({}, [True], f"{TO}, the point is certified."),
+    ({}, [False], f"{TO}, the point is NOT certified."),
+    ({}, [False, True], f"{TO}, only 1 of 2 points certified."),
+    ({}, [False, False], f"{TO}, no point certified."),
+    ({"estimated_error": None}, [], "Error not estimated, as the size was given."),
+    ({"estimated_error": 0.3}, [True], "Do not use: not solved: the error is estimated at 0.3."),
+    ({"warnings": ("not solved: paths miss.",)}, [], "Do not use: not solved: paths miss."),
+]
+
+
+@pytest.mark.parametrize(("changes", "certified", "words"), VERDICTS)
+def test_a_verdict_says_whether_to_use_it(solution, changes, certified, words):
+    stats = {**solution.stats, "estimated_error": 8e-4, "tolerance_met": None, "warnings": ()}
+    stats |= changes
+    summary = SolveSummary(stats, certified=certified)
+    assert summary.verdict == words
+    assert str(summary).startswith(words[:-1])
+
+
+def test_the_summary_is_one_object_for_text_tables_and_pages(solution, page):
+    values = solution(*hn.random_points(solution.problem, 256))
+    low, high = f"{values.min():.4g}", f"{values.max():.4g}"
+    assert f"u from {low} to {high} in the region; 0 + " in str(solution)
+    warned = solution.with_stats({"warnings": (WARNING, WARNING)})
+    assert str(warned).splitlines()[0].endswith("; 1 warning.")
+    assert str(warned).splitlines()[1:] == [f"Warning: {WARNING}"]
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(warned)
+    shown = console.export_text()
+    assert str(warned).splitlines()[0] in shown
+    assert WARNING in shown
+    in_notebook = warned._repr_html_()
+    assert escape(str(warned).splitlines()[0]) in in_notebook
+    assert "<b>" not in in_notebook
+    for text in warned.summary().facts.values():
+        assert escape(text) in in_notebook
+    head, _ = page.split("<nav>")  # the page opens with the verdict
+    assert re.search(r"<p class=verdict>Solved to \S+, only 1 of 2 points certified.</p>", head)
+    unsolved = solution.with_stats({"estimated_error": np.inf})
+    assert unsolved.summary().values is None
+    assert "u from" not in str(unsolved)
 
 
 needs_chromium = pytest.mark.skipif(

@@ -17,6 +17,7 @@ from heatnets.features.designs import Design as Design
 from heatnets.features.families import Density as Density
 from heatnets.features.families import GaussianFamily as GaussianFamily
 from heatnets.features.families import ImportanceFamily as ImportanceFamily
+from heatnets.fit.collocation import random_points as random_points
 from heatnets.io.problem_files import read as read
 from heatnets.io.result_files import info as info
 from heatnets.io.result_files import load as load
@@ -24,7 +25,6 @@ from heatnets.metrics import RelativeErrors as RelativeErrors
 from heatnets.metrics import exact_gradient as exact_gradient
 from heatnets.metrics import exact_values as exact_values
 from heatnets.metrics import measure as measure
-from heatnets.metrics import random_points as random_points
 from heatnets.metrics import relative_errors as relative_errors
 from heatnets.pde.diffusion import Factor as Factor
 from heatnets.pde.diffusion import LowRank as LowRank
@@ -40,6 +40,7 @@ from heatnets.plotting import figures as _figures
 from heatnets.solution import Solution as Solution
 from heatnets.solvers.entry import paper as paper
 from heatnets.solvers.entry import solve as solve
+from heatnets.solvers.sweep import solve_many as solve_many
 
 plots = _figures
 __version__: str

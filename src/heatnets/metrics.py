@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Array
 
-from heatnets._core import streams
-from heatnets._core.errors import InputError, check_int
+from heatnets._core.errors import InputError
 from heatnets._core.execution import make_context
 from heatnets._core.precision import with_x64
 from heatnets._core.tiling import map_points
-from heatnets.fit.collocation import Points, sample_points
+from heatnets.fit.collocation import random_points as random_points
 from heatnets.pde.laplacian import gradient
 from heatnets.pde.problem import Problem
 
@@ -60,26 +59,6 @@ def relative_errors(approximate: Any, exact: Any) -> RelativeErrors:
         float(np.linalg.norm(error) / np.linalg.norm(e)),
         float(error.max() / np.abs(e).max()),
     )
-
-
-def random_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points:
-    """Random points for the measurement of errors, independent of the points of any solve.
-
-    t is uniform on (0, T], or t = T if the region is a `Point`; for terminal-value problems on
-    [0, T), or t = 0. x is drawn from the region.
-
-    Args:
-        problem: the problem.
-        points: number n of points.
-        seed: seed of the random stream.
-
-    Returns:
-        t of shape (n,) and x of shape (n, dim).
-    """
-    n = check_int("points", points, 1, "It is the number of test points.")
-    rng = streams.generator(streams.check_seed(seed), "test points")
-    t, x = sample_points(problem, n, rng)
-    return (problem.horizon - t if problem.is_terminal else t), x
 
 
 @with_x64

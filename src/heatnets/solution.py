@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import copy
 from functools import cached_property
 from pathlib import Path
@@ -22,31 +23,18 @@ from heatnets.certify.certified_network import CertifiedNetwork, EvaluationPoint
 from heatnets.features.features import Equation, Feature
 from heatnets.features.storage import to_arrays
 from heatnets.fit import network
+from heatnets.fit.collocation import random_points
 from heatnets.fit.network_function import AtTime, NetworkFunction, network_function
 from heatnets.pde import smoothness
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.fingerprint import fingerprint
 from heatnets.pde.function import format_point
 from heatnets.pde.problem import Problem
+from heatnets.summary import UNSOLVED as UNSOLVED
+from heatnets.summary import SolveSummary, is_solved
+from heatnets.summary import why_unsolved as why_unsolved
 
-UNSOLVED = 0.1  # a relative error above which a problem counts as not solved
-
-
-def is_solved(stats: Mapping[str, Any]) -> bool | None:
-    """`Solution.solved`, from its `stats`."""
-    if why_unsolved(stats):
-        return False
-    return None if stats["estimated_error"] is None else bool(stats["estimated_error"] <= UNSOLVED)
-
-
-def why_unsolved(stats: Mapping[str, Any]) -> str:
-    """A message that begins with "not solved" where a solve failed; else an empty string."""
-    warning = next((text for text in stats["warnings"] if text.startswith("not solved")), "")
-    error = stats["estimated_error"]
-    if warning or error is None or error <= UNSOLVED:
-        return warning
-    estimated = f"is estimated at {error:.2g}" if np.isfinite(error) else "could not be estimated"
-    return f"not solved: the error {estimated}."
+_SUMMARY_POINTS = 256  # at which the range of values is taken
 
 
 class Solution(CertifiedNetwork):
@@ -94,6 +82,23 @@ class Solution(CertifiedNetwork):
         was not estimated, because the user chose the size of the network.
         """
         return is_solved(self.stats)
+
+    def summary(self, **facts: Any) -> SolveSummary:
+        """The outcome of the solve in words, as `print(u)` and notebooks show it.
+
+        Args:
+            facts: `seconds`, `certified` and `more` of `SolveSummary`.
+
+        Returns:
+            The summary; `str` gives a sentence, `.verdict` its beginning, `.facts` a table.
+        """
+        values, is_point = None, self.problem.region.is_point
+        if self.solved is not False:
+            points = random_points(self.problem, 1 if is_point else _SUMMARY_POINTS)
+            with suppress(NumericalError):  # values that are not finite
+                sample = self(*points)
+                values = float(sample.min()), float(sample.max())
+        return SolveSummary(self.stats, is_point, values, **facts)
 
     def with_problem(self, problem: Problem) -> Solution:
         """A copy that takes times and points of `problem`, and returns its values.
@@ -325,6 +330,15 @@ class Solution(CertifiedNetwork):
                 "the data, or a derivative of theirs, are not finite on a path from there."
             )
         return total
+
+    def __str__(self) -> str:
+        return str(self.summary())
+
+    def __rich__(self) -> SolveSummary:
+        return self.summary()
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
 
     def __repr__(self) -> str:
         s = self.stats

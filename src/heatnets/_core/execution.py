@@ -19,7 +19,18 @@ Progress = Callable[[str, int, int], None]
 
 
 class Summary(str):
-    """A phase of progress that is the summary of a finished round: to be shown and kept."""
+    """A phase of progress that is the summary of a finished round: to be shown and kept.
+
+    Attributes:
+        error: the estimated error after the round, or None.
+    """
+
+    error: float | None
+
+    def __new__(cls, text: str, error: float | None = None) -> Summary:
+        summary = super().__new__(cls, text)
+        summary.error = error
+        return summary
 
 
 class TileShrinks:

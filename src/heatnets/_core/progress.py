@@ -1,13 +1,17 @@
-"""Progress of long work as plain lines on standard error."""
+"""Progress of long work: plain lines on standard error, and how much of a solve is done."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
+from collections.abc import Callable
 
 from heatnets._core.execution import Summary
 
 LONG = 10.0  # seconds after which work is worth a line, and between two lines
+_LAST = 0.99  # largest fraction before the end
+_COST_OF_ROUND = 4.0  # a round of a growth costs about so many times the one before
 
 
 class ProgressLines:
@@ -38,3 +42,76 @@ def format_seconds(seconds: float) -> str:
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.1f} h"
+
+
+class SolveFraction:
+    """A progress callback that keeps the fraction of a solve that is done.
+
+    With a tolerance the fraction is that of the logarithm of the estimated error, on its way from
+    the first estimate to the tolerance; with `max_rounds` that of the work of all rounds. It is at
+    least the part of `seconds` that is spent. It never falls, and is 1 after `finish`.
+
+    Args:
+        tol: tolerance of the solve; None or 0 for none.
+        seconds: time limit; None for none.
+        max_rounds: largest number of rounds, or None.
+        grows: whether the solve is adaptive. If not, the phases of a solve of fixed size count.
+        clock: gives the time in seconds.
+    """
+
+    def __init__(
+        self,
+        tol: float | None = None,
+        seconds: float | None = None,
+        max_rounds: int | None = None,
+        *,
+        grows: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._tol, self._seconds, self._max_rounds, self._grows = tol, seconds, max_rounds, grows
+        self._clock, self._started = clock, clock()
+        self._first, self._rounds = math.nan, 0
+        self.fraction = 0.0
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        """Report progress, as `hn.solve` does."""
+        parts = [0.0]
+        if isinstance(phase, Summary):
+            self._rounds += 1
+            parts += [self._by_error(phase.error), self._by_rounds()]
+        elif not self._grows:
+            parts.append(done / max(total, 1))
+        if self._grows and self._seconds:
+            parts.append(self.elapsed / self._seconds)
+        self.fraction = max(self.fraction, min(max(parts), _LAST))
+
+    def finish(self) -> None:
+        """The solve has ended."""
+        self.fraction = 1.0
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start."""
+        return self._clock() - self._started
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds to the end, if the fraction goes on as so far; None as long as it is 0."""
+        if self.fraction == 0:
+            return None
+        left = self.elapsed * (1 - self.fraction) / self.fraction
+        return min(left, max(self._seconds - self.elapsed, 0.0)) if self._seconds else left
+
+    def _by_error(self, error: float | None) -> float:
+        if not self._tol or error is None or not 0 < error < math.inf:
+            return 0.0
+        if math.isnan(self._first):
+            self._first = error
+        if self._first <= self._tol:
+            return _LAST
+        return math.log(self._first / error) / math.log(self._first / self._tol)
+
+    def _by_rounds(self) -> float:
+        return (
+            0.0 if self._max_rounds is None else _COST_OF_ROUND ** (self._rounds - self._max_rounds)
+        )

@@ -31,11 +31,12 @@ def demo(
         "0 <= t <= 0.5"
     )
     import heatnets as hn
-    from heatnets.solution import why_unsolved
+    from heatnets.solvers.options import make_options
+    from heatnets.summary import why_unsolved
 
     problem = hn.problems.get("oscillating", dim=dim)
     start = time.perf_counter()
-    with terminal.ProgressBars(console) as progress:
+    with terminal.SolveBar(console, make_options(problem, seed=seed)) as progress:
         u = hn.solve(problem, seed=seed, progress=progress)
     seconds = time.perf_counter() - start
     if u.solved is False:
@@ -50,7 +51,7 @@ def demo(
     monte_carlo = hn.relative_errors(estimate.value, exact[:100])
     hn.plots.save(hn.plots.line(u), out)
     facts = {
-        **terminal.solve_facts(s, "relative L2, without the exact solution", seconds),
+        **u.summary(seconds=seconds).facts,
         "relative L2 error": f"{errors.l2:.1e} at 1000 random points (L∞ {errors.linf:.1e})",
         "plain Monte Carlo": f"{monte_carlo.l2:.1e} with as many evaluations per point",
         "picture": str(out),

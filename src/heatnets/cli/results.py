@@ -110,7 +110,7 @@ def evaluate(
 
 def _check_solved(result: Path, stats: Any) -> None:
     """Raise `NumericalError` (exit code 3) if the problem was not solved; called at the end."""
-    from heatnets.solution import why_unsolved
+    from heatnets.summary import why_unsolved
 
     if reason := why_unsolved(stats):
         raise NumericalError(f"{result}: {reason}")
@@ -132,7 +132,7 @@ def info(result: Result, as_json: terminal.JsonFlag = False) -> None:
 
 def _print_manifest(result: Path, manifest: dict[str, Any], as_json: bool) -> None:
     """Print the manifest of a result file as JSON or as a table."""
-    from heatnets.solution import is_solved
+    from heatnets.summary import SolveSummary, is_solved, printable
 
     s, origin = manifest["stats"], manifest["origin"]
     if as_json:
@@ -146,16 +146,18 @@ def _print_manifest(result: Path, manifest: dict[str, Any], as_json: bool) -> No
     facts = {
         "problem": manifest["problem"],
         "stated as": source,
-        **terminal.solve_facts(s, "relative"),
+        "warnings": "none",
+        **SolveSummary(s).facts,
         "seed": s["seed"],
         "made with": f"heatnets {manifest['heatnets']}, jax {manifest['jax']}",
-        "warnings": s["warnings"] or "none",
         "bytes": result.stat().st_size,
     }
     console = terminal.console()
     terminal.print_table(console, facts)
     if origin and "toml" in origin:
-        console.print("\n" + terminal.strip_control_characters(origin["toml"].rstrip()))
+        console.print("\n" + printable(origin["toml"].rstrip()))
+        for key, value in origin.get("set", {}).items():
+            console.print(printable(f"# set: {key} = {value}"))
 
 
 def plot(

@@ -6,26 +6,26 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from heatnets._core import atomic_files
-from heatnets._core.errors import HeatnetsError, InputError, NumericalError
+from heatnets._core.errors import InputError, NumericalError
 from heatnets.cli import point_files, terminal
 from heatnets.cli.exit_codes import exit_on_signals
+from heatnets.cli.sweep import run_sweep
+from heatnets.cli.tasks import INTERVAL, Task, describe_point, flag
 from heatnets.cli.terminal import option
 
 if TYPE_CHECKING:
     from heatnets.certify.certificate import Certificate
     from heatnets.io.problem_files import CertifyRequest
     from heatnets.solution import Solution
+    from heatnets.summary import SolveSummary
 
     CertifiedPoint = tuple[CertifyRequest, Certificate]
-
-_INTERVAL = ("value", "low", "high", "halfwidth")
 
 
 def solve(
@@ -50,6 +50,15 @@ def solve(
     device: terminal.Device = None,
     report: Annotated[Path | None, option("Write a page about it all (.html).")] = None,
     values: Annotated[Path | None, option("Write the certified values (.csv or .npz).")] = None,
+    sweep: Annotated[
+        list[str] | None,
+        option(
+            "Solve for several values of a parameter or key of a TOML file, like a=1,2,3: one "
+            "table, NAME-sweep.csv and .html.",
+            False,
+            "--set",
+        ),
+    ] = None,
     resume: Annotated[bool, option("Go on after an interruption.", False, "--resume")] = False,
     quiet: Annotated[
         bool, option("Print nothing but warnings and errors.", False, "--quiet")
@@ -62,81 +71,76 @@ def solve(
     atomic_files.check_writable(target)
     point_files.check_output(report, (".html",))
     point_files.check_output(values, (".csv", ".npz"))
+    from heatnets.io.problem_files import size_in_bytes
+
+    size = None if memory is None else size_in_bytes(memory)
+    arguments = {"tol": tol, "seconds": seconds, "seed": seed, "memory": size, "device": device}
+    arguments = {k: v for k, v in arguments.items() if v is not None}
     with terminal.words_for(file) as translate:
-        _solve(
-            file,
-            target,
-            console,
-            translate,
-            at=at,
-            report=report,
-            values=values,
-            resume=resume,
-            as_json=as_json,
-            arguments={
-                "tol": tol,
-                "seconds": seconds,
-                "seed": seed,
-                "memory": memory,
-                "device": device,
-            },
-        )
+        if not sweep:
+            outputs = _Outputs(target, report, values, as_json)
+            _solve(file, at, arguments, outputs, resume, console, translate)
+            return
+        if resume:
+            raise InputError("--resume goes on with one solve: leave it out with --set.")
+        tables = values or Path(f"{file.stem}-sweep.csv"), report or Path(f"{file.stem}-sweep.html")
+        run_sweep(file, sweep, at, arguments, target, tables, console, as_json)
+
+
+class _Outputs(NamedTuple):
+    """What a solve writes: its result, a page, a table of values, and JSON."""
+
+    target: Path
+    report: Path | None
+    values: Path | None
+    as_json: bool
 
 
 def _solve(
     file: Path,
-    target: Path,
+    at: Path | None,
+    arguments: dict[str, Any],
+    outputs: _Outputs,
+    resume: bool,
     console: Any,
     translate: Callable[[str], str],
-    *,
-    at: Path | None,
-    report: Path | None,
-    values: Path | None,
-    resume: bool,
-    as_json: bool,
-    arguments: dict[str, Any],
 ) -> None:
-    """Solve the problem of a file; `arguments` are the keywords of `hn.solve` that were given."""
-    import heatnets as hn
-    from heatnets.io.problem_files import CertifyRequest, check_options, size_in_bytes
+    """Solve the problem of a file once.
 
-    problem_file = hn.read(file)
-    problem, requests = problem_file.problem, list(problem_file.points)
-    if arguments["memory"] is not None:
-        arguments["memory"] = size_in_bytes(arguments["memory"])
-    options = problem_file.options | {k: v for k, v in arguments.items() if v is not None}
-    if at is not None:
-        t, x, _ = problem.as_points(*point_files.read(at, problem))
-        requests += [CertifyRequest(float(a), b, {}) for a, b in zip(t, x, strict=True)]
-    check_options(problem, options)
+    Args:
+        file: the problem file.
+        at: the file of points, or None.
+        arguments: keywords of `hn.solve`, which replace those of the file.
+        outputs: what is written.
+        resume: whether to go on after an interruption.
+        console: where it is shown.
+        translate: puts texts into the words of the problem file.
+    """
+    import heatnets as hn
+
+    target, report, values, as_json = outputs
+    task = Task.read(file, at, arguments)
+    problem_file, problem, options = task.file, task.file.problem, task.options
     paths = [path.resolve() for path in (file, target, at, report, values) if path is not None]
     if len(set(paths)) < len(paths):
         raise InputError(
             "two of FILE, --out, --at, --report and --values are the same file: name them apart."
         )
-    certificates, failed = list["CertifiedPoint"](), list[str]()
     with atomic_files.file_lock(target, "name another result with --out"):
         checkpoint = _prepare_checkpoint(target, resume, console)
         if "features" not in options:
             options["checkpoint"] = checkpoint
         console.print(f"{problem!r}", soft_wrap=True)
         start = time.perf_counter()
-        with terminal.ProgressBars(console) as progress:
+        with terminal.SolveBar(console, task.checked) as progress:
             u = hn.solve(problem, progress=progress, **options)
         elapsed = time.perf_counter() - start
         u.save(target)
         checkpoint.unlink(missing_ok=True)
         exit_on_signals(lambda: f"the solution is kept in {target}, its certificates are not")
-        with terminal.ProgressBars(console) as progress:
-            for request in requests:
-                certify_options = {"seed": u.stats["seed"], **request.options}
-                try:
-                    cert = u.certify(request.t, request.x, progress=progress, **certify_options)
-                    reasons = tuple(map(translate, cert.reasons))
-                    certificates.append((request, replace(cert, reasons=reasons)))
-                except HeatnetsError as error:
-                    failed.append(f"no certificate at t = {request.t:g}: {error}")
-    _print_summary(console, u, elapsed, certificates, target)
+        certificates, failed = task.certify(u, console, translate)
+    summary = _summarise(u, elapsed, task.requests, certificates, target)
+    console.print(summary)
     if values is not None:
         point_files.save(values, _columns(u, certificates))
         console.print(f"values: {values}")
@@ -154,7 +158,7 @@ def _solve(
         atomic_files.write(report, page)
         console.print(f"report: {report}")
     if as_json:
-        content = _summary(u, elapsed, certificates)
+        content = _describe(u, summary, certificates)
         terminal.print_json({"result": str(target), "report": report and str(report), **content})
     _raise_failure(u, failed, certificates, target)
 
@@ -214,56 +218,33 @@ def _raise_failure(
         )
 
 
-def _print_summary(
-    console: Any, u: Solution, elapsed: float, certificates: list[CertifiedPoint], target: Path
-) -> None:
-    """Print the summary of a solve: size, time, errors, certified values."""
+def _summarise(
+    u: Solution,
+    elapsed: float,
+    requests: list[CertifyRequest],
+    certificates: list[CertifiedPoint],
+    target: Path,
+) -> SolveSummary:
+    """The summary of a solve with its certified values; a request that failed is not certified."""
     from heatnets.pde.function import format_points
 
-    where = "at the point" if u.problem.region.is_point else "over the region"
-    note = f"relative, root mean square {where}, on an independent test sample"
-    facts = terminal.solve_facts(u.stats, note, elapsed)
+    more = dict[str, str]()
     points = format_points([(request.t, request.x) for request, _ in certificates])
     for number, (point, (request, cert)) in enumerate(zip(points, certificates, strict=True), 1):
         name = f"point {number}, {point}" if len(certificates) > 1 else f"u at {point}"
         text = cert.words(u.solved is not False)
-        facts[name] = point_files.join_notes(text, _flag(u, request))
-    facts["result"] = str(target)
-    terminal.print_table(console, facts)
-
-
-def _flag(u: Solution, request: CertifyRequest) -> str:
-    """A note if the point lies outside the region."""
-    import numpy as np
-
-    return point_files.flags(u.problem, np.array([request.t]), request.x[None])[0]
-
-
-def _describe_point(u: Solution, request: CertifyRequest, cert: Certificate) -> dict[str, Any]:
-    """A certified point in JSON types; None for a value that may not be shown.
-
-    A value may be shown if it is certified, or if the network solves the problem.
-    """
-    solved, certified = u.solved is not False, bool(cert.certified)
-    return {
-        "t": request.t,
-        "x": request.x.tolist(),
-        **{k: float(getattr(cert, k)) if solved or certified else None for k in _INTERVAL},
-        "certified": certified,
-        "network": float(cert.network) if solved else None,
-        "outside": bool(cert.outside) if solved else None,
-        "confidence": cert.confidence,
-        "samples": int(cert.samples),
-        "reasons": list(cert.reasons),
-        "note": _flag(u, request),
-    }
+        more[name] = point_files.join_notes(text, flag(u, request))
+    certified = [bool(cert.certified) for _, cert in certificates]
+    certified += [False] * (len(requests) - len(certificates))
+    more["result"] = str(target)
+    return u.summary(seconds=elapsed, certified=certified, more=more)
 
 
 def _columns(u: Solution, certificates: list[CertifiedPoint]) -> dict[str, Any]:
     """The columns of the file `--values`."""
     import numpy as np
 
-    points = [_describe_point(u, *pair) for pair in certificates]
+    points = [describe_point(u, *pair) for pair in certificates]
     notes = []
     for point, (_, cert) in zip(points, certificates, strict=True):
         network = "the network is not solved" if u.solved is False else cert.says_outside()
@@ -272,13 +253,15 @@ def _columns(u: Solution, certificates: list[CertifiedPoint]) -> dict[str, Any]:
     return {
         "t": np.array([point["t"] for point in points], float),
         "x": x,
-        **{name: np.array([point[name] for point in points], float) for name in _INTERVAL},
+        **{name: np.array([point[name] for point in points], float) for name in INTERVAL},
         "certified": [point["certified"] for point in points],
         "note": notes,
     }
 
 
-def _summary(u: Solution, elapsed: float, certificates: list[CertifiedPoint]) -> dict[str, Any]:
+def _describe(
+    u: Solution, summary: SolveSummary, certificates: list[CertifiedPoint]
+) -> dict[str, Any]:
     """The summary of a solve in JSON types."""
     names = (
         "features rows time_degree design estimated_error tolerance_met stopped device seed "
@@ -286,8 +269,10 @@ def _summary(u: Solution, elapsed: float, certificates: list[CertifiedPoint]) ->
     )
     return {
         "dim": u.problem.dim,
-        "seconds": elapsed,
+        "seconds": summary.seconds,
         "solved": u.solved,
+        "verdict": summary.verdict,
+        "values": summary.values,
         **{name: u.stats[name] for name in names.split()},
-        "certificates": [_describe_point(u, *pair) for pair in certificates],
+        "certificates": [describe_point(u, *pair) for pair in certificates],
     }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,8 +13,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from heatnets._core.errors import HeatnetsError, HeatnetsWarning
 
@@ -39,58 +37,14 @@ def console(as_json: bool = False, quiet: bool = False) -> Console:
 
 def print_table(console: Console, values: Mapping[str, Any]) -> None:
     """Print a table of two columns, name and value; lists are joined by commas."""
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in values.items():
-        text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-        table.add_row(Text(name), Text(strip_control_characters(text)))
-    console.print(table)
+    from heatnets.summary import facts_table
+
+    console.print(facts_table(values))
 
 
 def print_json(value: Any) -> None:
     """Print one JSON object; inf and NaN, which JSON does not have, become null."""
     print(json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None)))
-
-
-def solve_facts(s: Mapping[str, Any], note: str, elapsed: float | None = None) -> dict[str, Any]:
-    """Size, method, time, end and estimated error of a solve, for a table.
-
-    Args:
-        s: the `stats` of the solution.
-        note: what the estimated error is, to be shown after it.
-        elapsed: seconds of the solve, if not the sum of its phases.
-    """
-    from heatnets.solution import is_solved
-
-    facts = dict[str, Any]()
-    if is_solved(s) is False:
-        facts["solved"] = "NOT SOLVED: no value of the network is shown"
-    compile_time, time_note = s["seconds"]["compile"], " since it went on"
-    seconds = sum(s["seconds"].values()) if elapsed is None else elapsed
-    # After a resumed solve the compilation time includes the earlier run.
-    if compile_time <= seconds:
-        time_note = f", of which {compile_time:.1f} compilation"
-    error, estimate = s["estimated_error"], "none for a size that was given: u.error()"
-    if error is not None:
-        estimate = f"{error:.1e} ({note})" if math.isfinite(error) else "not known"
-    facts |= {
-        "size": f"{s['features'][0]} + {s['features'][1]} features (initial condition + source), "
-        f"{s['rows'][0]} rows, degree {s['time_degree']} in time",
-        "design": f"{s['design']}{', in pairs' if s['antithetic'] else ''}; "
-        f"solver {s['solver']}, rank {s['rank']}",
-        "seconds": f"{seconds:.1f}{time_note}, on {s['device']}",
-        "stopped": s["stopped"] or "the size was given",
-        "estimated error": estimate,
-    }
-    if s["tolerance_met"] is not None:
-        facts["tolerance"] = "met" if s["tolerance_met"] else "NOT met"
-    return facts
-
-
-def strip_control_characters(text: str) -> str:
-    """Remove control characters, which a terminal would execute, from a text of a file."""
-    return "".join(c for c in text if c == "\n" or c == "\t" or c.isprintable())
 
 
 def show_warnings_as_lines(translate: Callable[[str], str] = str) -> None:
@@ -133,53 +87,121 @@ def progress_columns() -> tuple[Any, ...]:
     """The columns of a progress bar: phase, bar, per cent, time elapsed, time left."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+    return (*_bar_columns(TextColumn, BarColumn, TimeElapsedColumn), TimeRemainingColumn())
+
+
+def _bar_columns(text: Any, bar: Any, elapsed: Any) -> tuple[Any, ...]:
     return (
-        TextColumn("{task.description:<16}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        text("{task.description:<16}"),
+        bar(),
+        text("{task.percentage:>3.0f} %"),
+        elapsed(),
+        text("left"),
     )
 
 
-class ProgressBars:
-    """Progress bars with a time estimate, one per phase; lines if there is no terminal.
+class SolveBar:
+    """One progress bar from 0 to 100 % for a solve, with the time left, if there is a terminal.
 
     A context manager; its value is a progress callback for `hn.solve`. Each round of an adaptive
     solve is printed as a line. Without a terminal long work is reported on standard error.
+
+    Args:
+        console: where it is shown.
+        options: the checked options of the solve (`SolveOptions`).
     """
 
-    def __init__(self, console: Console) -> None:
-        from rich.progress import Progress
+    def __init__(self, console: Console, options: Any) -> None:
+        from heatnets._core.progress import SolveFraction
 
-        from heatnets._core.progress import ProgressLines
-
-        self._progress = Progress(
-            *progress_columns(), console=console, disable=not console.is_terminal, transient=True
-        )
-        self._tasks: dict[str, Any] = {}
-        self._lines = None if console.is_terminal or console.quiet else ProgressLines()
+        grows = options.features is None
+        self._model = SolveFraction(options.tol, options.seconds, options.max_rounds, grows=grows)
+        self._bar, self._lines = _one_bar(console), _lines_without_terminal(console)
+        self._task = self._bar.add_task("solve", total=1.0, left="")
 
     def __enter__(self) -> Any:
-        self._progress.start()
+        self._bar.start()
         return self._report
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._model.finish()
+        self._show("solve")
+        self._bar.stop()
 
     def _report(self, phase: str, done: int, total: int) -> None:
-        """Update the bar of a phase, or print the summary of a round."""
+        """Update the bar; print the summary of a round."""
         from heatnets._core.execution import Summary
 
+        self._model(phase, done, total)
         if isinstance(phase, Summary):
-            for task in self._tasks.values():
-                self._progress.update(task, visible=False)
-            self._tasks.clear()
-            self._progress.console.print(phase)
-            return
-        if self._lines is not None:
+            self._bar.console.print(phase)
+        else:
             self._lines(phase, done, total)
-        if phase not in self._tasks:
-            self._tasks[phase] = self._progress.add_task(phase, total=total)
-        self._progress.update(self._tasks[phase], completed=done, total=total)
+        self._show("solve" if isinstance(phase, Summary) else phase)
+
+    def _show(self, phase: str) -> None:
+        left, model = self._model.seconds_left, self._model
+        text = "" if left is None else f"{int(left) // 60}:{int(left) % 60:02d}"
+        self._bar.update(self._task, description=phase, completed=model.fraction, left=text)
+
+
+class CountBar:
+    """One progress bar for a number of calls that each report progress: certificates, for example.
+
+    A context manager; its value is a function: `next_call()` begins a call, and returns its
+    progress callback.
+    """
+
+    def __init__(self, console: Console, name: str, total: int) -> None:
+        self._bar, self._lines = _one_bar(console), _lines_without_terminal(console)
+        self._task = self._bar.add_task(name, total=total, left="", visible=total > 0)
+        self._started, self._total, self._calls = time.perf_counter(), total, 0
+
+    def __enter__(self) -> Any:
+        self._bar.start()
+        return self._next_call
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def _next_call(self) -> Any:
+        from heatnets._core.execution import Summary
+
+        before = self._calls
+        self._calls += 1
+
+        def report(phase: str, done: int, total: int) -> None:
+            self._lines(phase, done, total)
+            if isinstance(phase, Summary):
+                return
+            completed = before + done / max(total, 1)
+            elapsed, left = time.perf_counter() - self._started, ""
+            if completed:
+                seconds = int(elapsed * (self._total - completed) / completed)
+                left = f"{seconds // 60}:{seconds % 60:02d}"
+            self._bar.update(self._task, completed=completed, left=left)
+
+        return report
+
+
+def _one_bar(console: Console) -> Any:
+    """A progress display whose time left is the field `left` of its task."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = _bar_columns(TextColumn, BarColumn, TimeElapsedColumn)
+    return Progress(
+        *columns,
+        TextColumn("{task.fields[left]}"),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+
+
+def _lines_without_terminal(console: Console) -> Any:
+    """A progress callback: lines on standard error, or nothing on a terminal or if it is quiet."""
+    from heatnets._core.progress import ProgressLines
+
+    if console.is_terminal or console.quiet:
+        return lambda phase, done, total: None
+    return ProgressLines()

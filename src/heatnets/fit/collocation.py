@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from heatnets._core.errors import InputError
+from heatnets._core import streams
+from heatnets._core.errors import InputError, check_int
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Box, Region
@@ -37,6 +38,26 @@ def sample_points(
     region = region or problem.region
     fraction, x = 1 - rng.random(count), region.sample(rng, count, problem.dim)
     return region.at_fractions(np.ones(count) if region.is_point else fraction, problem.horizon, x)
+
+
+def random_points(problem: Problem, points: int = 6000, seed: int = 0) -> Points:
+    """Random points for the measurement of errors, independent of the points of any solve.
+
+    t is uniform on (0, T], or t = T if the region is a `Point`; for terminal-value problems on
+    [0, T), or t = 0. x is drawn from the region.
+
+    Args:
+        problem: the problem.
+        points: number n of points.
+        seed: seed of the random stream.
+
+    Returns:
+        t of shape (n,) and x of shape (n, dim).
+    """
+    n = check_int("points", points, 1, "It is the number of test points.")
+    rng = streams.generator(streams.check_seed(seed), "test points")
+    t, x = sample_points(problem, n, rng)
+    return (problem.horizon - t if problem.is_terminal else t), x
 
 
 def grid(problem: CanonicalProblem, region: Region, count: int, rng: np.random.Generator) -> Points:

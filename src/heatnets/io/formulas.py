@@ -13,6 +13,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 from heatnets._core.errors import InputError, short_repr, suggest
 
 MAX_LENGTH = 4000  # characters
@@ -51,8 +55,12 @@ class Instruction(NamedTuple):
     takes: int = 0
 
 
+@jax.tree_util.register_pytree_node_class
 class Formula:
     """A formula as a function: `Formula("t * sum(a * x)", ("t", "x"), {"a": 2.0})(t, x)`.
+
+    It is a pytree whose leaves are the constants that it uses, so that one compiled program serves
+    all their values.
 
     >>> import jax.numpy as jnp
     >>> float(Formula("a * norm2(x) - x[1]^2", ("x",), {"a": 2.0})(jnp.array([1.0, 3.0])))
@@ -65,20 +73,37 @@ class Formula:
         self.text, self.arguments, self.constants = text, arguments, dict(constants or {})
         self.steps = parse(text, (*arguments, *self.constants))
 
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        """The constants that occur in the formula; its text, arguments, steps and their names."""
+        used = tuple(sorted(self.names & set(self.constants)))
+        leaves = tuple(_as_array(self.constants[name]) for name in used)
+        return leaves, (self.text, self.arguments, self.steps, used)
+
+    @classmethod
+    def tree_unflatten(cls, static: Any, leaves: tuple[Any, ...]) -> Formula:
+        """The formula with other values of its constants."""
+        formula = object.__new__(cls)
+        formula.text, formula.arguments, formula.steps, used = static
+        formula.constants = dict(zip(used, leaves, strict=True))
+        return formula
+
     @property
     def names(self) -> set[str]:
         """The names that occur in the formula."""
         return {step.value for step in self.steps if step.kind == "name"}
 
     def __call__(self, *values: Any) -> Any:
-        import jax.numpy as jnp
-
         names = {**self.constants, **dict(zip(self.arguments, values, strict=True))}
         names = {name: jnp.asarray(value, jnp.result_type(float)) for name, value in names.items()}
         return jnp.asarray(_evaluate(self.steps, names), jnp.result_type(float))
 
     def __repr__(self) -> str:
         return f"Formula({self.text!r})"
+
+
+def _as_array(constant: Any) -> Any:
+    """Numbers as arrays: JAX takes a number as a part of the program."""
+    return np.asarray(constant, np.float64) if isinstance(constant, int | float) else constant
 
 
 def parse(text: Any, known: tuple[str, ...]) -> tuple[Instruction, ...]:
@@ -386,9 +411,6 @@ def _component(vector: Any, name: str, index: int) -> Any:
 
 def _jax_functions() -> dict[str, Callable[..., Any]]:
     """Operators and functions in JAX; those not listed here are functions of jax.numpy."""
-    import jax
-    import jax.numpy as jnp
-
     special: dict[str, Callable[..., Any]] = {
         **OPERATORS,
         "erf": jax.scipy.special.erf,

@@ -36,7 +36,7 @@ from heatnets.certify.certified_network import check_certify_options
 from heatnets.io.toml_schema import PROBLEM_KEYS, ErrorCollector, Reader
 from heatnets.pde.problem import Problem
 from heatnets.solvers.options import OPTIONS as SOLVE_OPTIONS
-from heatnets.solvers.options import make_options
+from heatnets.solvers.options import SolveOptions, make_options
 
 LARGEST = 2**18  # bytes of a TOML file
 _MAX_DIM = 10**7
@@ -71,11 +71,13 @@ class ProblemFile:
     words: list[tuple[str, str]]
 
 
-def read(path: str | Path) -> ProblemFile:
+def read(path: str | Path, changes: Mapping[str, Any] | None = None) -> ProblemFile:
     """Read a problem file: TOML (nothing is executed), or Python (`.py`, which is executed).
 
     Args:
         path: the file.
+        changes: other values for keys of a TOML file: a name in [parameters], or a key like
+            `horizon` or `process.geometric_brownian.volatility`.
 
     Returns:
         The problem (`.problem`), keywords of `hn.solve` (`.options`), the points to certify
@@ -96,11 +98,13 @@ def read(path: str | Path) -> ProblemFile:
         raise InputError(
             f"there is no file {file}. `heatnets new {name}` writes one to begin with."
         )
+    if is_python and changes:
+        raise InputError(f"{file} is Python: only values of a TOML file can be changed.")
     if is_python:
         return _run_python_file(file)
     try:
         with open(file, "rb") as stream:
-            return from_toml(stream.read(LARGEST + 1).decode(), str(file))
+            return from_toml(stream.read(LARGEST + 1).decode(), str(file), changes)
     except UnicodeDecodeError:
         raise InputError(
             f"{file} is not text in UTF-8. A problem is a TOML file, or a Python file whose name "
@@ -111,8 +115,13 @@ def read(path: str | Path) -> ProblemFile:
 
 
 @with_x64
-def from_toml(text: str, name: str = "the problem") -> ProblemFile:
-    """Read a problem from a TOML text; all errors are in one `InputError`."""
+def from_toml(
+    text: str, name: str = "the problem", changes: Mapping[str, Any] | None = None
+) -> ProblemFile:
+    """Read a problem from a TOML text; all errors are in one `InputError`.
+
+    `changes` are other values for some of its keys; see `read`.
+    """
     if len(text) > LARGEST:
         raise InputError(
             f"{name} has more than {LARGEST} bytes. State large data in a Python file."
@@ -125,6 +134,8 @@ def from_toml(text: str, name: str = "the problem") -> ProblemFile:
         ) from None
     except (RecursionError, ValueError) as error:
         raise InputError(f"{name} is not a TOML file: {error or 'too deep'}.") from None
+    for key, value in (changes or {}).items():
+        _set_key(content, key, value, name)
     errors = ErrorCollector(name, text)
     errors.check_keys("", content, _KEYS)
     is_named = "problem" in content
@@ -135,7 +146,24 @@ def from_toml(text: str, name: str = "the problem") -> ProblemFile:
     assert problem is not None
     words = [] if is_named else [("equation", _equation_text(content))]
     words += [(key, _value_text(value)) for key, value in content.items() if key != "certify"]
-    return ProblemFile(problem.with_provenance({"toml": text}), options, points, words)
+    origin = {"toml": text, **({"set": dict(changes)} if changes else {})}
+    return ProblemFile(problem.with_provenance(origin), options, points, words)
+
+
+def _set_key(content: dict[str, Any], key: str, value: Any, name: str) -> None:
+    """Set a value of a TOML file: a parameter, or a key with its tables before it and dots."""
+    parameters = content.get("parameters", {})
+    *tables, last = ["parameters", key] if key in parameters else key.split(".")
+    table: Any = content
+    for part in tables:
+        table = table.get(part) if isinstance(table, dict) else None
+    known = [*parameters, *(k for k in content if not isinstance(content[k], dict | list))]
+    if not isinstance(table, dict) or (table is content and last not in _KEYS):
+        raise InputError(
+            f"{name}: `{key}` is neither a parameter nor a key that can be set; "
+            f"{suggest(key, known)}"
+        )
+    table[last] = value
 
 
 def _equation_text(content: Mapping[str, Any]) -> str:
@@ -242,11 +270,16 @@ def _read_options(
     return options
 
 
-def check_options(problem: Problem, options: Mapping[str, Any]) -> None:
-    """Raise the errors that `hn.solve` raises for these keywords, without solving."""
+def check_options(problem: Problem, options: Mapping[str, Any]) -> SolveOptions:
+    """Raise the errors that `hn.solve` raises for these keywords, without solving.
+
+    Returns:
+        The checked options.
+    """
     execution = ("device", "memory")
-    make_options(problem, **{k: v for k, v in options.items() if k not in execution})
+    checked = make_options(problem, **{k: v for k, v in options.items() if k not in execution})
     make_context(*(options.get(name) for name in execution))
+    return checked
 
 
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}

@@ -124,7 +124,7 @@ def _stored_problem(path: Path, manifest: dict[str, Any]) -> Problem:
             "--problem FILE on the command line; hn.info(path) reads the rest."
         )
     if "toml" in origin:
-        return from_toml(origin["toml"], str(path)).problem
+        return from_toml(origin["toml"], str(path), origin.get("set")).problem
     return problems.get(origin["named"], **origin["parameters"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -119,9 +120,32 @@ def check_function(
         for a in arguments
     )
     _check_trace(name, function.function, args, log, shapes)
-    if function.laplacian is not None:
-        _check_trace(f"{name}'s laplacian", function.laplacian, args, log, shapes)
-    return function
+    value, laplacian = _trace_parameters(function.function, args), function.laplacian
+    if laplacian is not None:
+        _check_trace(f"{name}'s laplacian", laplacian, args, log, shapes)
+        laplacian = _trace_parameters(laplacian, args)
+    return replace(function, function=value, laplacian=laplacian)
+
+
+def _trace_parameters(f: Any, args: tuple[jax.ShapeDtypeStruct, ...]) -> Any:
+    """A `functools.partial` as a pytree whose leaves are its numbers; other functions unchanged.
+
+    A compiled program then takes the numbers as arguments, and serves all their values. A partial
+    is kept as it is if its function needs the numbers while it is traced: as a size, for example.
+    """
+    if type(f) is not partial:
+        return f
+    bound = jax.tree.map(_float_as_array, (f.args, f.keywords))
+    traced = jax.tree_util.Partial(f.func, *bound[0], **bound[1])
+    try:
+        eqx.filter_eval_shape(lambda g, *a: g(*a), traced, *args)
+    except Exception:
+        return f
+    return traced
+
+
+def _float_as_array(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, float) else value
 
 
 def check_differentiable(name: str, f: Callable[..., Any], args: Sequence[Any], order: int) -> None:

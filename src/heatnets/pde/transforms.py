@@ -31,6 +31,14 @@ def _ones(t: Any) -> Any:
     return _array_module(t).ones_like(t)
 
 
+def _as_array(value: Any) -> np.ndarray:
+    """A number as an array, which a compiled program takes as an argument.
+
+    So problems that differ by this number share their programs.
+    """
+    return np.asarray(value, np.float64)
+
+
 class Transform(eqx.Module):
     """A change of variables: s = time(t), y = map(t, x), v = u / value_scale(t).
 
@@ -80,7 +88,7 @@ class Transform(eqx.Module):
 class TimeReversal(Transform):
     """s = T - t, the time to maturity."""
 
-    horizon: float
+    horizon: Any = eqx.field(converter=_as_array)
 
     def time(self, t: Any) -> Any:
         return self.horizon - t
@@ -92,7 +100,7 @@ class TimeReversal(Transform):
 class ExponentialFactor(Transform):
     """Removes the reaction c u: u = e^{ct} v."""
 
-    rate_of_growth: Any
+    rate_of_growth: Any = eqx.field(converter=_as_array)
 
     def value_scale(self, t: Any) -> Any:
         return _array_module(t).exp(self.rate_of_growth * t)
@@ -140,7 +148,7 @@ class OUTransform(Transform):
     y = m + e^{-θt}(x - m); the new time s = (1 - e^{-2θt})/(2θ) keeps the diffusion A constant.
     """
 
-    theta: float
+    theta: Any = eqx.field(converter=_as_array)
     mean: Any
 
     def time(self, t: Any) -> Any:

@@ -171,13 +171,16 @@ def to_rich(table: Table) -> list[Any]:
     return tables
 
 
-def page(title: str, intro: str, sections: Sequence[Section], *, flowing: bool = False) -> str:
+def page(
+    title: str, intro: str, sections: Sequence[Section], *, verdict: str = "", flowing: bool = False
+) -> str:
     """Build a self-contained HTML page.
 
     Args:
         title: title of the page.
         intro: its first paragraph.
         sections: its sections.
+        verdict: a sentence that stands above everything else, in a frame; none if empty.
         flowing: print in portrait, one section after another; else each section is printed on a
             sheet of its own, in landscape.
 
@@ -193,6 +196,7 @@ def page(title: str, intro: str, sections: Sequence[Section], *, flowing: bool =
     return template.render(
         title=title,
         intro=intro,
+        verdict=verdict,
         sections=sections,
         flowing=flowing,
         svg=svg,

@@ -76,7 +76,9 @@ def page(
         _computation(solution),
         Section("again", "How to compute it again", [note], [], [], code=reproduce),
     ]
-    return html.page(title, intro, sections, flowing=True)
+    certified = [bool(cert.certified) for _, _, cert in certificates]
+    verdict = solution.summary(certified=certified).verdict
+    return html.page(title, intro, sections, verdict=verdict, flowing=True)
 
 
 def _answer(

@@ -118,7 +118,8 @@ class Growth(abc.ABC):
             run.started = time.perf_counter() - state.history[-1].seconds
             run.clock.add(state.clock)
             run.log.restore(state.warnings)
-            run.ctx.progress(Summary(f"goes on after {state.history[-1]}"), 1, 1)
+            last = state.history[-1]
+            run.ctx.progress(Summary(f"goes on after {last}", last.estimated_error), 1, 1)
         why = ""
         while not why:
             if not resumed:
@@ -147,8 +148,9 @@ class Growth(abc.ABC):
         """Make a round, report it and write the checkpoint."""
         run, state = self.run, self.state
         label, before = f"round {len(state.history)}", dict(run.clock.seconds)
-        state.history.append(self.make_round(label))
-        run.ctx.progress(Summary(f"{label}: {state.history[-1]}"), 1, 1)
+        made = self.make_round(label)
+        state.history.append(made)
+        run.ctx.progress(Summary(f"{label}: {made}", made.estimated_error), 1, 1)
         state.clock, state.warnings = dict(run.clock.seconds), list(run.log.messages)
         state.spent = {
             phase: seconds - before.get(phase, 0.0) for phase, seconds in state.clock.items()

@@ -1,0 +1,162 @@
+"""`heatnets solve FILE --set name=1,2,3`: the same problem for several values, as one table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shlex
+import sys
+import time
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from heatnets._core import atomic_files
+from heatnets._core.errors import HeatnetsError, InputError, NumericalError
+from heatnets.cli import point_files, terminal
+from heatnets.cli.exit_codes import exit_on_signals
+from heatnets.cli.tasks import INTERVAL, Task, describe_point
+
+_MOST = 1000  # problems of one sweep
+
+
+def run_sweep(
+    file: Path,
+    settings: list[str],
+    at: Path | None,
+    arguments: Mapping[str, Any],
+    target: Path,
+    tables: tuple[Path, Path],
+    console: Any,
+    as_json: bool,
+) -> None:
+    """Solve a TOML file for all combinations of values; write results, a CSV and an HTML table.
+
+    Args:
+        file: the problem file.
+        settings: texts like "a=1,2,3".
+        at: file of points to certify, or None.
+        arguments: keywords of `hn.solve` from the command line.
+        target: the results are written beside it, with a number in their names.
+        tables: the files of the table, CSV (or npz) and HTML.
+        console: where lines are printed.
+        as_json: also print the rows as JSON.
+    """
+    choices = _combinations(settings)
+    values, report = tables
+    point_files.check_output(values, (".csv", ".npz"))
+    point_files.check_output(report, (".html",))
+    results = [target.with_stem(f"{target.stem}-{i}") for i in range(1, len(choices) + 1)]
+    for path in results:
+        atomic_files.check_writable(path)
+    # Every problem is read before the first one is solved, so that mistakes are found at once.
+    tasks = [Task.read(file, at, arguments, changes) for changes in choices]
+    exit_on_signals(lambda: f"finished problems are kept, with their table {values}")
+    rows, failed = list[dict[str, Any]](), list[str]()
+    with atomic_files.file_lock(values, "name another table with --values"):
+        for i, (changes, task, path) in enumerate(zip(choices, tasks, results, strict=True), 1):
+            name = ", ".join(f"{key} = {value}" for key, value in changes.items())
+            console.print(f"{i} of {len(tasks)}: {name}", soft_wrap=True)
+            try:
+                rows += _solve(task, changes, path, console)
+            except HeatnetsError as error:
+                rows.append({"set": changes, "verdict": f"Do not use: {error}", "solved": False})
+            if not all(row["solved"] for row in rows if row["set"] is changes):
+                failed.append(name)
+            console.print(f"  {rows[-1]['verdict']}", soft_wrap=True)
+            point_files.save(values, _columns(rows))
+    from heatnets.plotting import sweep_report
+
+    command = shlex.join(["heatnets", *sys.argv[1:]])
+    words = tasks[0].file.words
+    atomic_files.write(report, sweep_report.page(file.stem, words, rows, command))
+    console.print(f"table: {values}\nreport: {report}")
+    if as_json:
+        terminal.print_json({"table": str(values), "report": str(report), "rows": rows})
+    if failed:
+        raise NumericalError(
+            f"{len(failed)} of {len(tasks)} problems were not solved as asked for: "
+            f"{'; '.join(failed)}. See {values}."
+        )
+
+
+def _combinations(settings: list[str]) -> list[dict[str, Any]]:
+    """All combinations of the values of "name=1,2,3" texts, the last name varying fastest."""
+    choices = dict[str, list[Any]]()
+    for text in settings:
+        key, equals, listed = text.partition("=")
+        key = key.strip()
+        try:
+            chosen = tomllib.loads(f"v = [{listed}]")["v"]
+        except tomllib.TOMLDecodeError:
+            chosen = []
+        if not (key and equals and chosen) or key in choices:
+            raise InputError(
+                "--set needs a name and its values, like --set a=1,2,3, each name once; "
+                f"got {text!r}."
+            )
+        choices[key] = chosen
+    grid = [dict(zip(choices, v, strict=True)) for v in itertools.product(*choices.values())]
+    if len(grid) > _MOST:
+        raise InputError(
+            f"--set asks for {len(grid)} problems; at most {_MOST} are solved at once."
+        )
+    return grid
+
+
+def _solve(task: Task, changes: dict[str, Any], path: Path, console: Any) -> list[dict[str, Any]]:
+    """Solve one problem, save it and certify its points; one row per point, at least one."""
+    import heatnets as hn
+
+    start = time.perf_counter()
+    with terminal.SolveBar(console, task.checked) as progress:
+        u = hn.solve(task.file.problem, progress=progress, **task.options)
+    seconds = time.perf_counter() - start
+    u.save(path)
+    certificates, failed = task.certify(u, console)
+    certified = [bool(cert.certified) for _, cert in certificates] + [False] * len(failed)
+    summary = u.summary(seconds=seconds, certified=certified)
+    facts = {
+        "set": changes,
+        "verdict": summary.sentence,
+        "solved": u.solved is not False and u.stats["tolerance_met"] is not False and not failed,
+        "estimated_error": u.stats["estimated_error"],
+        "features": sum(u.stats["features"]),
+        "seconds": seconds,
+        "result": str(path),
+    }
+    points = [describe_point(u, request, cert) for request, cert in certificates]
+    return [{**facts, "point": point} for point in points] or [facts]
+
+
+def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The columns of the CSV file."""
+    import numpy as np
+
+    def column(read: Any, missing: Any = math.nan) -> Any:
+        values = [read(row) for row in rows]
+        return [missing if value is None else value for value in values]
+
+    def of_point(name: str) -> Any:
+        return lambda row: row.get("point", {}).get(name)
+
+    columns: dict[str, Any] = {key: [row["set"][key] for row in rows] for key in rows[0]["set"]}
+    columns["t"] = column(of_point("t"))
+    sizes = {len(point["x"]) for row in rows if (point := row.get("point"))}
+    if len(sizes) == 1:  # one dimension in all problems
+        blank = [math.nan] * sizes.pop()
+        columns["x"] = np.array(column(of_point("x"), blank), float)
+    columns |= {name: column(of_point(name)) for name in INTERVAL}
+    columns["certified"] = column(of_point("certified"), False)
+    for name in ("estimated_error", "features", "seconds"):
+        columns[name] = column(lambda row, name=name: row.get(name))
+    columns["solved"] = column(lambda row: row["solved"])
+    columns["result"] = column(lambda row: row.get("result"), "")
+    columns["note"] = [
+        point_files.join_notes(
+            "" if row["solved"] else row["verdict"], *(of_point("reasons")(row) or ())
+        )
+        for row in rows
+    ]
+    return columns
