@@ -530,6 +530,7 @@ def test_resuming_something_else_is_refused_with_the_difference(heatnets, tmp_pa
     (tmp_path / "long.toml").write_text(LONG)
     hn.solve(
         hn.problems.get("radial-gaussian", dim=4),
+        tol=0,
         max_rounds=1,
         checkpoint=tmp_path / "long.heatnets.part",
     )
