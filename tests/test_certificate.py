@@ -403,6 +403,25 @@ def test_long_certificates_are_announced_and_reported(radial, monkeypatch, capfd
     assert capfd.readouterr().err == ""
 
 
+def test_lines_about_long_work_speak_of_its_phase(monkeypatch, capfd):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])
+    lines = progress.ProgressLines()
+    for clock[0], phase, done in (
+        (0, "rows", 0),
+        (8, "rows", 50),  # too early for a line
+        (30, "points", 16),  # another phase: nothing is known of its speed
+        (34, "points", 32),
+        (41, "points", 64),
+        (70, "points", 512),  # done
+    ):
+        lines(phase, done, 512)
+    assert capfd.readouterr().err.splitlines() == [
+        "heatnets: points: 16 of 512 after 0 s",
+        "heatnets: points: 64 of 512 after 11 s, about 2 min left",
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"), [(9.6, "10 s"), (99, "99 s"), (150, "2 min"), (7200, "2.0 h")]
 )
