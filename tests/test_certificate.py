@@ -410,15 +410,16 @@ def test_lines_about_long_work_speak_of_its_phase(monkeypatch, capfd):
     for clock[0], phase, done in (
         (0, "rows", 0),
         (8, "rows", 50),  # too early for a line
-        (30, "points", 16),  # another phase: nothing is known of its speed
-        (34, "points", 32),
-        (41, "points", 64),
+        (30, "points", 16),  # another phase, which begins: nothing is known of it
+        (36, "points", 16),
+        (41, "points", 48),
+        (47, "points", 64),
         (70, "points", 512),  # done
     ):
         lines(phase, done, 512)
     assert capfd.readouterr().err.splitlines() == [
-        "heatnets: points: 16 of 512 after 0 s",
-        "heatnets: points: 64 of 512 after 11 s, about 2 min left",
+        "heatnets: points: 16 of 512 after 6 s",
+        "heatnets: points: 64 of 512 after 17 s, about 3 min left",
     ]
 
 

@@ -13,7 +13,7 @@ LONG = 10.0  # seconds after which work is worth a line, and between two lines
 class ProgressLines:
     """A progress callback that prints lines on standard error; none for work that is short.
 
-    A `Summary` is printed at once. Other phases get a line every ten seconds.
+    A `Summary` is printed at once. Phases of more than five seconds get a line every ten seconds.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,8 @@ class ProgressLines:
             return
         if phase != self._phase or done < self._first:
             self._phase, self._start, self._first = phase, now, done
-        if now - self._last < LONG or done >= total:
+        is_long = now - self._start >= LONG / 2 and now - self._last >= LONG
+        if not is_long or done >= total:
             return
         elapsed, gained = now - self._start, done - self._first
         left = f", about {format_seconds(elapsed / gained * (total - done))} left" if gained else ""
