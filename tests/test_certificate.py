@@ -391,16 +391,52 @@ def test_long_certificates_are_announced_and_reported(radial, monkeypatch, capfd
     t, x = hn.random_points(radial.problem, 2)
     radial.certify(t, x, samples=256)
     assert capfd.readouterr().err == ""
-    for module in (certified_network, progress):
-        monkeypatch.setattr(module, "LONG", 0.0)
+    monkeypatch.setattr(progress, "LONG", 0.0)
     radial.certify(t, x, samples=256)
-    first, *more = capfd.readouterr().err.splitlines()
-    assert re.fullmatch(r"heatnets: certificate: 2 points, about \d+ s", first)
-    assert re.fullmatch(r"heatnets: certificate: 0 of 2 after \d+ s", more[0])
+    first, *_ = capfd.readouterr().err.splitlines()
+    assert re.fullmatch(r"heatnets: certificate: 0 of 2 after \d+ s", first)
     heard = []
     radial.certify(t, x, samples=256, progress=lambda *a: heard.append(a))
     assert heard[-1] == ("certificate", 2, 2)
     assert capfd.readouterr().err == ""
+
+
+def test_the_time_of_a_certificate_is_known_after_a_second(monkeypatch):
+    clock, heard = [0.0], []
+    monkeypatch.setattr(certified_network.time, "perf_counter", lambda: clock[0])
+    reporter = certified_network._Reporter(lambda *a: heard.append(a), 3, work=60_000)
+    for clock[0], done in (
+        (5.0, 100),  # the first part compiles: it is not measured
+        (5.5, 200),
+        (6.0, 16),  # another step
+        (6.2, 516),
+        (7.2, 2016),
+        (8.2, 4016),
+    ):
+        reporter.repeat("", done, 5000)
+    texts = [phase for phase, *_ in heard if phase != "certificate"]
+    assert texts == ["certificate: 3 points, about 36 s"]  # 1.2 s for 2000 of 60,000
+    assert len(heard) == 7
+
+
+def test_lines_about_long_work_speak_of_its_phase(monkeypatch, capfd):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])
+    lines = progress.ProgressLines()
+    for clock[0], phase, done in (
+        (0, "rows", 0),
+        (8, "rows", 50),  # too early for a line
+        (30, "points", 16),  # another phase, which begins: nothing is known of it
+        (36, "points", 16),
+        (41, "points", 48),
+        (47, "points", 64),
+        (70, "points", 512),  # done
+    ):
+        lines(phase, done, 512)
+    assert capfd.readouterr().err.splitlines() == [
+        "heatnets: points: 16 of 512 after 6 s",
+        "heatnets: points: 64 of 512 after 17 s, about 3 min left",
+    ]
 
 
 @pytest.mark.parametrize(

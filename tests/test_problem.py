@@ -197,6 +197,8 @@ BAD = [
     ({"american": True}, r"no argument `american`: early exercise is not .*European.*Longstaff"),
     ({"boundary": "dirichlet"}, r"boundary conditions are not supported\. .*all of R\^d; `region`"),
     ({"boundary_conditions": 0}, r"boundary conditions are not supported"),
+    ({"T": 1.0}, r"`Problem` has no argument `T`: write horizon\."),
+    ({"sigma": 0.2}, r"no argument `sigma`: write diffusion, σ²/2 for dX = σ dW; or process"),
     ({"terminals": smooth}, r"`Problem` has no argument `terminals`: did you mean 'terminal'\?"),
 ]
 

@@ -232,6 +232,9 @@ def test_all_errors_are_told_at_once_with_their_lines():
         ('problem = "alen-cahn"\n', "did you mean 'allen-cahn'?"),
         ('problem = "allen-cahn"\ninitial = "1"\n', "exclude each other"),
         ("dim = 3\nhorizon = 1\ninitial = true\n", "a formula is a text in quotes"),
+        ("dim = 3\nseconds = 10\n", r"unknown key `seconds`; it belongs below \[solve\]\."),
+        ("dim = 3\nhalfwidth = 1\n", r"it belongs below \[\[certify\]\]\."),
+        ("dim = 3\nvolatility = 1\n", r"it belongs below \[process.geometric_brownian\]\."),
         ("dim = 3\nbarrier = 80\n", r"line 2: unknown key `barrier`; barriers are not supported"),
     ],
 )

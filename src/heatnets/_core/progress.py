@@ -17,22 +17,28 @@ _COST_OF_ROUND = 4.0  # a round of a growth costs about so many times the one be
 class ProgressLines:
     """A progress callback that prints lines on standard error; none for work that is short.
 
-    A `Summary` is printed at once. Other phases get a line every ten seconds.
+    A `Summary` is printed at once. Phases of more than five seconds get a line every ten seconds.
     """
 
     def __init__(self) -> None:
-        self._start = self._last = time.perf_counter()
+        self._last = time.perf_counter()
+        self._phase, self._start, self._first = "", self._last, 0
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         now = time.perf_counter()
         if isinstance(phase, Summary):
-            text = str(phase)
-        elif now - self._last >= LONG and done < total:
-            elapsed = now - self._start
-            left = f", about {format_seconds(elapsed / done * (total - done))} left" if done else ""
-            text = f"{phase}: {done} of {total} after {format_seconds(elapsed)}{left}"
-        else:
+            self._say(str(phase), now)
             return
+        if phase != self._phase or done < self._first:
+            self._phase, self._start, self._first = phase, now, done
+        is_long = now - self._start >= LONG / 2 and now - self._last >= LONG
+        if not is_long or done >= total:
+            return
+        elapsed, gained = now - self._start, done - self._first
+        left = f", about {format_seconds(elapsed / gained * (total - done))} left" if gained else ""
+        self._say(f"{phase}: {done} of {total} after {format_seconds(elapsed)}{left}", now)
+
+    def _say(self, text: str, now: float) -> None:
         self._last = now
         print(f"heatnets: {text}", file=sys.stderr, flush=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property, partial, wraps
@@ -60,6 +61,8 @@ def check_certify_options(
     return number, level, checked_seed, width
 
 
+_MEASURED = 1.0  # seconds of work from which the time of a certificate is predicted
+
 S = TypeVar("S", bound="CertifiedNetwork")
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -79,10 +82,17 @@ def in_context(method: Method[S, P, R]) -> Method[S, P, R]:
 
 
 class _Reporter:
-    """Reports the progress of a certificate to a callback."""
+    """Reports the progress of a certificate to a callback; at its begin, how long it will take.
 
-    def __init__(self, report: Progress, points: int) -> None:
-        self._report, self._last = report, (0, points)
+    Args:
+        report: the callback.
+        points: the number of points.
+        work: about how many evaluations of the network the certificate takes.
+    """
+
+    def __init__(self, report: Progress, points: int, work: float) -> None:
+        self._report, self._last, self._work = report, (0, points), work
+        self._start, self._first, self._is_known = 0.0, -1, False
 
     def tell(self, done: int, total: int) -> None:
         """Report the number of points done, and of all points."""
@@ -90,8 +100,23 @@ class _Reporter:
         self._report("certificate", done, total)
 
     def repeat(self, phase: str, done: int, total: int) -> None:
-        """Report the same again: a part of the work at these points is done."""
+        """Report the same again: so many evaluations of one step of the work are done."""
+        if not self._is_known:
+            self._measure(done)
         self._report("certificate", *self._last)
+
+    def _measure(self, done: int) -> None:
+        """Announce the time of all evaluations when a second of them was measured."""
+        now = time.perf_counter()
+        if self._first < 0 or done <= self._first:  # another step begins; its first part compiles
+            self._start, self._first = now, done
+        elif now - self._start > _MEASURED:
+            self._is_known = True
+            seconds = self._work * (now - self._start) / (done - self._first)
+            if seconds > LONG:
+                n = self._last[1]
+                points = f"{n} point{'s' if n > 1 else ''}"
+                self.announce(f"certificate: {points}, about {format_seconds(seconds)}")
 
     def announce(self, text: str) -> None:
         """Report a line of text."""
@@ -307,7 +332,9 @@ class CertifiedNetwork:
         if transform.changes:
             rounding_scale = transform.rounding_scale(points.t, points.x)
         n = len(points.t)
-        reporter = _Reporter(self._progress_callback(progress), n)
+        levels = 1 if self.network.error_problem.coefficients is None else 3
+        work = 1.3 * levels * n * samples  # with checks
+        reporter = _Reporter(self._progress_callback(progress), n, work)
         options = CertifyOptions(
             samples=samples,
             confidence=level,
@@ -321,9 +348,6 @@ class CertifiedNetwork:
             marks=streams.marks(self._mark, points.t, points.x),
             rare=0.0 if derivative else self._rare_error,
         )
-        if (expected := self._expected_seconds(n, samples, derivative)) > LONG:
-            plural = "s" if n > 1 else ""
-            options.announce(f"certificate: {n} point{plural}, about {format_seconds(expected)}")
         canonical_points = enumerate(zip(points.s, points.y, strict=True))
         doubts = [self._sampling_doubts(s, y, options, i) for i, (s, y) in canonical_points]
         options = options._replace(hopeless=self._hopeless_points(points, unit, options, doubts))
@@ -352,15 +376,6 @@ class CertifiedNetwork:
                 f"to {float(np.max(cert.widest)):.2g}: {cert.reasons[first][-1]}."
             )
         return cert.first_point() if points.single else cert
-
-    def _expected_seconds(self, points: int, samples: int, derivative: bool) -> float:
-        """About how long `samples` samples at so many points take, from the time of the solve.
-
-        A sample costs about as much as a row of its system; derivatives in x cost more.
-        """
-        rows, spent = self.stats["rows"][0], self.stats["seconds"].get("assembly", 0.0)
-        factor = 4 if derivative else 2 if self._canonical.source.uses_gradient else 1
-        return factor * points * samples * spent / max(rows, 1)
 
     def _hopeless_points(
         self,

@@ -33,7 +33,7 @@ from heatnets._core.errors import (
 from heatnets._core.execution import make_context
 from heatnets._core.precision import with_x64
 from heatnets.certify.certified_network import check_certify_options
-from heatnets.io.toml_schema import PROBLEM_KEYS, ErrorCollector, Reader
+from heatnets.io.toml_schema import PROBLEM_KEYS, PROCESS_TABLES, ErrorCollector, Reader
 from heatnets.pde.problem import Problem
 from heatnets.solvers.options import OPTIONS as SOLVE_OPTIONS
 from heatnets.solvers.options import SolveOptions, make_options
@@ -137,7 +137,8 @@ def from_toml(
     for key, value in (changes or {}).items():
         _set_key(content, key, value, name)
     errors = ErrorCollector(name, text)
-    errors.check_keys("", content, _KEYS)
+    tables = {"[solve]": OPTIONS, "[[certify]]": ("t", "x", *_CERTIFY_OPTIONS), **PROCESS_TABLES}
+    errors.check_keys("", content, _KEYS, tables)
     is_named = "problem" in content
     problem = (_named_problem if is_named else _user_problem)(content, errors)
     options = _read_options(_read_table(content, "solve", errors), problem, errors)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,12 @@ _MAX_ERRORS = 20  # errors that are reported
 _PROCESSES: dict[str, type[Process]] = {
     "geometric_brownian": GeometricBrownian,
     "ornstein_uhlenbeck": OrnsteinUhlenbeck,
+}
+
+
+PROCESS_TABLES = {
+    f"[process.{name}]": list(inspect.signature(kind).parameters)
+    for name, kind in _PROCESSES.items()
 }
 
 
@@ -61,12 +67,24 @@ class ErrorCollector:
                 message = message.splitlines()[0]
             self.add(subject or key, message if subject else f"`{key}`: {message}")
 
-    def check_keys(self, key: str, table: Mapping[str, Any], names: Any) -> None:
-        """Add an error for each entry of the table `key` that is not in `names`."""
+    def check_keys(
+        self,
+        key: str,
+        table: Mapping[str, Any],
+        names: Any,
+        elsewhere: Mapping[str, Iterable[str]] | None = None,
+    ) -> None:
+        """Add an error for each entry of the table `key` that is not in `names`.
+
+        `elsewhere` are the keys of other tables, which may have been meant.
+        """
         where, explain = (f" in [{key}]", suggest) if key else ("", explain_unknown)
         for name in table:
-            if name not in names and len(self.messages) < _MAX_ERRORS:
-                self.add(name, f"unknown key `{name[:60]}`{where}; {explain(name, names)}")
+            if name in names or len(self.messages) >= _MAX_ERRORS:
+                continue
+            homes = [home for home, keys in (elsewhere or {}).items() if name in keys]
+            hint = f"it belongs below {homes[0]}." if homes else explain(name, names)
+            self.add(name, f"unknown key `{name[:60]}`{where}; {hint}")
 
     def raise_errors(self) -> None:
         """Raise `InputError` with all messages in the order of lines, if there are any."""

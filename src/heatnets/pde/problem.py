@@ -398,9 +398,28 @@ _UNSUPPORTED = {
 }
 
 
+_SYNONYMS = {
+    **dict.fromkeys(("T", "t_max", "maturity", "final_time"), "horizon"),
+    **dict.fromkeys(("d", "n", "ndim", "dimension", "dims"), "dim"),
+    **dict.fromkeys(("payoff", "g"), "terminal"),
+    **dict.fromkeys(("u0", "ic", "initial_condition"), "initial"),
+    **dict.fromkeys(("f", "F", "rhs", "forcing", "nonlinearity"), "source"),
+    **dict.fromkeys(("D", "A", "nu", "kappa"), "diffusion"),
+    **dict.fromkeys(("mu", "b", "velocity"), "drift"),
+    **dict.fromkeys(("c", "potential"), "reaction"),
+    **dict.fromkeys(("r", "rate", "discount"), "reaction, -r to discount at the rate r"),
+    **dict.fromkeys(
+        ("sigma", "vol", "volatility"),
+        "diffusion, σ²/2 for dX = σ dW; or process, geometric Brownian motion, for assets",
+    ),
+}
+
+
 def explain_unknown(name: str, known: Iterable[str]) -> str:
     """What to use in place of an argument that a problem does not have, as a sentence."""
     matches = [text for part, text in _UNSUPPORTED.items() if name.lower().startswith(part)]
+    if name in _SYNONYMS:
+        return f"write {_SYNONYMS[name]}."
     return matches[0] if matches else suggest(name, known)
 
 
