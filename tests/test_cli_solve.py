@@ -75,20 +75,23 @@ def test_from_a_file_to_values(heatnets, tmp_path):
     done = heatnets("eval", "own.heatnets", "--at", "at.csv", "--certify", "--gradient")
     assert done.code == 0, done.err
     head, first, second, far, late = (line.split(",") for line in done.out.splitlines())
-    assert head[:3] == ["row", "t", "value"]
-    assert float(first[2]) == pytest.approx(EXACT, rel=1e-6)
-    assert float(second[2]) == pytest.approx(np.exp(-1.0) * 3 * np.sin(0.2), rel=1e-5)
+    assert head[:6] == ["row", "t", "x_1", "x_2", "x_3", "value"]
+    assert second[:5] == ["2", "0.25", "0.1", "0.1", "0.1"]
+    assert float(first[5]) == pytest.approx(EXACT, rel=1e-6)
+    assert float(second[5]) == pytest.approx(np.exp(-1.0) * 3 * np.sin(0.2), rel=1e-5)
     assert float(first[head.index("low")]) <= EXACT <= float(first[head.index("high")])
     assert float(first[head.index("gradient_1")]) == pytest.approx(
         2 * np.exp(-2.0) * np.cos(0.6), rel=1e-5
     )
     assert far[-1].startswith("extrapolated: outside the region")
-    assert late[2] == "nan"
+    assert late[5] == "nan"
     assert late[-1] == '"no value: outside the horizon' or "outside the horizon" in ",".join(late)
 
     assert heatnets("eval", "own.heatnets", "--at", "at.csv", "--out", "values.npz").code == 0
     with np.load(tmp_path / "values.npz") as arrays:
-        assert arrays["value"][0] == float(first[2])
+        assert arrays["value"][0] == float(first[5])
+        assert arrays["t"].tolist() == [0.5, 0.25, 0.25, 0.7]
+        assert arrays["x"].shape == (4, 3)
     done = heatnets("info", "own.heatnets")
     assert done.code == 0
     assert 'initial = "sum(sin(a*x))"' in done.out
@@ -96,6 +99,11 @@ def test_from_a_file_to_values(heatnets, tmp_path):
     done = heatnets("plot", "own.heatnets", "--kind", "evolution", "--out", "e.svg", "--dark")
     assert done.code == 0, done.err
     assert (tmp_path / "e.svg").stat().st_size > 5000
+    assert heatnets("plot", "own.heatnets", "--axis", "1", "--times", "0.1,0.5").code == 0
+    assert (tmp_path / "own-axis.png").exists()
+    done = heatnets("plot", "own.heatnets", "--kind", "slices", "--times", "0.1")
+    assert done.code == 2
+    assert "--times is for the kinds axis and line" in done.err
     assert (
         heatnets("plot", "own.heatnets", "--kind", "slicez")
         .err.strip()

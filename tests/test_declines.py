@@ -540,11 +540,13 @@ def test_results_that_are_not_solved_say_so(run, capfd):
     assert run("eval", "fast.heatnets", "--at", "at.csv", "--certify", "--gradient") == 3
     shown = capfd.readouterr()
     head, first, second = shown.out.splitlines()
-    assert head == "row,t,value,certified_value,low,high,certified,gradient_1,gradient_2,note"
+    names = "row,t,x_1,x_2,value,certified_value,low,high,certified,gradient_1,gradient_2,note"
+    assert head == names
     assert first.startswith(
-        '1,0.3,nan,nan,nan,nan,False,nan,nan,"not solved: no value of the network;'
+        '1,0.3,0.1,0.1,nan,nan,nan,nan,False,nan,nan,"not solved: no value of the network;'
     )
-    assert second.startswith("2,0.0,nan,1.02")  # no network, but certified: u is given there
+    # No network, but certified: u is given there.
+    assert second.startswith("2,0.0,0.1,0.1,nan,1.02")
     assert "heatnets: fast.heatnets: not solved" in shown.err
     assert run("info", "fast.heatnets") == 3
     assert "NOT SOLVED" in capfd.readouterr().out

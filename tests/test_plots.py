@@ -351,6 +351,38 @@ def test_slices_refuse_in_words(fixed, arguments, words):
         figures.slices(fixed, **arguments)
 
 
+def test_an_axis_has_u_and_its_derivative_at_each_time(grown):
+    problem = grown.problem
+    figure = figures.axis(grown, axis=2, times=[0.01, 0.05], points=21)
+    top, slope, errors = figure.axes
+    assert [c.get_label() for c in top.lines[::2]] == ["t = 0.01", "t = 0.05"]
+    assert errors.get_xlabel() == "$x_{3}$"
+    for k, t in enumerate((0.01, 0.05)):
+        x = np.tile(problem.region.centre * np.ones(4), (21, 1))
+        x[:, 2] = top.lines[2 * k].get_xdata()
+        np.testing.assert_allclose(top.lines[2 * k].get_ydata(), grown(t, x), rtol=1e-12)
+        drawn, exact = slope.lines[2 * k].get_ydata(), slope.lines[2 * k + 1].get_ydata()
+        np.testing.assert_allclose(exact, hn.exact_gradient(problem, t, x)[:, 2], rtol=1e-12)
+        # A central difference of u, exact up to terms of second order.
+        step = 1e-4 * np.eye(4)[2]
+        difference = (grown(t, x + step) - grown(t, x - step)) / 2e-4
+        np.testing.assert_allclose(drawn, difference, atol=1e-6)
+    words_in_place(figure)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"axis": 5}, "`axis` must be whole numbers below 5"),
+        ({"times": [0.1] * 7}, "`times` must be one to 6 times"),
+        ({"times": 0.7}, r"`t` must lie in \[0, 0.5\]"),
+    ],
+)
+def test_an_axis_refuses_in_words(fixed, arguments, words):
+    with pytest.raises(hn.InputError, match=words):
+        figures.axis(fixed, **arguments)
+
+
 def test_evolution_takes_one_point(fixed):
     with pytest.raises(
         hn.InputError, match=r"`x` must be one point, of shape \(5,\); got shape \(2, 5\)"

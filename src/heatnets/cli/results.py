@@ -15,7 +15,7 @@ from heatnets.cli.terminal import option
 if TYPE_CHECKING:
     from heatnets.solution import Solution
 
-_VALUES = ("slices", "line", "evolution")  # pictures of u
+_VALUES = ("slices", "line", "axis", "evolution")  # pictures of u
 
 Result = Annotated[
     Path,
@@ -71,7 +71,7 @@ def evaluate(
         full[valid] = np.where(shown, values, missing)
         return full
 
-    columns: dict[str, Any] = {"row": np.arange(1, len(t) + 1), "t": t}
+    columns: dict[str, Any] = {"row": np.arange(1, len(t) + 1), "t": t, "x": x}
     columns["value"] = np.full(len(t), np.nan)
     doubtful = 0
     if np.any(valid):
@@ -164,8 +164,16 @@ def plot(
     result: Result,
     *,
     kind: Annotated[
-        str, option("slices, line, evolution, residuals, weights or history; or all.", True)
-    ] = "slices",
+        str | None,
+        option("slices, line, axis, evolution, residuals, weights or history; or all.", "slices"),
+    ] = None,
+    axis: Annotated[
+        int | None, option("u and its derivative along this axis, from 0: kind axis.")
+    ] = None,
+    times: Annotated[
+        str | None,
+        option("Times of the curves (kinds axis and line), like 0.5,1,2.", "start, middle, end"),
+    ] = None,
     out: Annotated[
         Path | None,
         option(
@@ -179,6 +187,7 @@ def plot(
     """Draw a solution: slices with error bands, evolution, residuals, weights, solver history."""
     from heatnets.plotting import figures
 
+    kind, arguments = _plot_arguments(kind, axis, times)
     if kind != "all" and kind not in figures.KINDS:
         raise InputError(f"unknown kind {kind!r}; {suggest(kind, (*figures.KINDS, 'all'))}")
     point_files.check_output(out, (".png", ".svg", ".pdf"))
@@ -191,7 +200,7 @@ def plot(
                 raise NumericalError(
                     "not solved: no value of the network is drawn; --kind history shows its growth."
                 )
-            figure = figures.KINDS[name](u)
+            figure = figures.KINDS[name](u, **arguments)
         except (InputError, NumericalError) as error:
             if kind != "all":
                 raise
@@ -200,3 +209,21 @@ def plot(
         path = base if out and kind != "all" else base.with_stem(f"{base.stem}-{name}")
         console.print(str(figures.save(figure, path, dark=dark)))
     _check_solved(result, u.stats)
+
+
+def _plot_arguments(
+    kind: str | None, axis: int | None, times: str | None
+) -> tuple[str, dict[str, Any]]:
+    """The kind of a plot, and the arguments for its function."""
+    chosen = kind or ("slices" if axis is None and times is None else "axis")
+    if axis is not None and chosen != "axis":
+        raise InputError(f"--axis is for the kind axis; got --kind {chosen}.")
+    if times is not None and chosen not in ("axis", "line"):
+        raise InputError(f"--times is for the kinds axis and line; got --kind {chosen}.")
+    arguments: dict[str, Any] = {} if axis is None else {"axis": axis}
+    if times is not None:
+        try:
+            arguments["times"] = [float(text) for text in times.split(",")]
+        except ValueError:
+            raise InputError(f"--times must be numbers like 0.5,1,2; got {times!r}.") from None
+    return chosen, arguments

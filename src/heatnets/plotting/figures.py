@@ -63,12 +63,46 @@ def line(solution: Solution, *, times: Any = None, points: int = 201, seed: int 
     s = _positions(points)
     diagonal = np.sign(rng.standard_normal((1, problem.dim)))
     (x,), _ = lines_through(solution, s, diagonal, region_centre(solution))
-    if times is None:
-        times = np.array([0.0, 0.5, 1.0]) * problem.horizon
-    chosen = np.atleast_1d(check_finite("times", times, "For example [0.1, 0.5]."))
-    curves = [Curve(f"t = {t:g}", s, np.full(len(s), t), x) for t in chosen]
+    curves = [Curve(f"t = {t:g}", s, np.full(len(s), t), x) for t in _times(solution, times)]
     title = f"u along a diagonal of the region, d = {problem.dim}"
     return plot_curves(solution, curves, 0, seed, title, line_axis_label(solution))
+
+
+def axis(
+    solution: Solution,
+    *,
+    axis: int = 0,
+    times: Any = None,
+    points: int = 101,
+    certified: int = 0,
+    seed: int = 0,
+) -> Figure:
+    """Plot u and its derivative along a coordinate axis through the region's centre, by time.
+
+    The shaded band of u, and the panel of errors if there is one, are as in `slices`. The
+    derivative is that of the network; `solution.certify_gradient` gives intervals for the true one.
+
+    Args:
+        solution: what `hn.solve` returned.
+        axis: the coordinate, counted from 0 as in x[0].
+        times: the times at which u is drawn, six at most; default the start, the middle and the
+            end.
+        points: number of points on the axis.
+        certified: number of points at each time at which the true value is drawn with its interval
+            (`solution.certify`; each takes seconds).
+        seed: random seed of the certificates.
+
+    Returns:
+        The figure.
+    """
+    problem = solution.problem
+    (i,) = _coordinates([axis], problem.dim, "axis")
+    along, middle = np.eye(1, problem.dim, i), region_centre(solution)
+    (x,), _ = lines_through(solution, _positions(points), along, middle)
+    curves = [Curve(f"t = {t:g}", x[:, i], np.full(len(x), t), x) for t in _times(solution, times)]
+    name = f"$x_{{{i + 1}}}$" if problem.dim > 1 else "x"
+    title = f"u along {name} through the region's middle, d = {problem.dim}"
+    return plot_curves(solution, curves, certified, seed, title, name, derivative=i)
 
 
 def slices(
@@ -345,6 +379,7 @@ def explanation(explained: Explanation) -> Figure:
 KINDS: dict[str, Callable[[Solution], Figure]] = {
     "slices": slices,
     "line": line,
+    "axis": axis,
     "evolution": evolution,
     "residuals": residuals,
     "weights": weights,
@@ -375,15 +410,29 @@ def _positions(points: int) -> np.ndarray:
     return np.linspace(-1, 1, check_int("points", points, 2, "A curve needs two."))
 
 
-def _coordinates(coordinates: Sequence[int] | None, dim: int) -> list[int]:
-    """Check the indices of coordinate axes; default the first two."""
+def _times(solution: Solution, times: Any) -> np.ndarray:
+    """Check the times of curves; default the start, the middle and the end."""
+    if times is None:
+        return np.array([0.0, 0.5, 1.0]) * solution.problem.horizon
+    chosen = np.atleast_1d(check_finite("times", times, "For example [0.1, 0.5]."))
+    if chosen.ndim > 1 or not 0 < len(chosen) <= len(COLOURS):
+        raise InputError(
+            f"`times` must be one to {len(COLOURS)} times, one curve each; got {short_repr(times)}."
+        )
+    return chosen
+
+
+def _coordinates(
+    coordinates: Sequence[int] | None, dim: int, name: str = "coordinates"
+) -> list[int]:
+    """Check the indices of coordinate axes, an argument `name`; default the first two."""
     if coordinates is None:
         return list(range(min(dim, 2)))
     hint = "Coordinates are counted from 0, as in x[0]."
-    chosen = [check_int("coordinates", i, 0, hint) for i in coordinates]
+    chosen = [check_int(name, i, 0, hint) for i in coordinates]
     if any(i >= dim for i in chosen):
         raise InputError(
-            f"`coordinates` must be whole numbers below {dim}, the dimension; got "
+            f"`{name}` must be whole numbers below {dim}, the dimension; got "
             f"{short_repr(list(coordinates))}."
         )
     return chosen

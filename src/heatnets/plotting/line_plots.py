@@ -14,7 +14,7 @@ from matplotlib.patches import Patch
 
 from heatnets._core.errors import check_int
 from heatnets._core.statistics import rms
-from heatnets.metrics import exact_values, random_points
+from heatnets.metrics import exact_gradient, exact_values, random_points
 from heatnets.pde.regions import Box
 from heatnets.plotting.style import (
     COLOURS,
@@ -47,6 +47,7 @@ def plot_curves(
     title: str,
     axis_label: str,
     known: list[CertifiedPoints] | None = None,
+    derivative: int | None = None,
 ) -> Figure:
     """Plot u along curves with all error information that is available.
 
@@ -61,13 +62,17 @@ def plot_curves(
         title: title of the figure.
         axis_label: label of the horizontal axis.
         known: certificates at points of the curves that are drawn if `certified` is 0.
+        derivative: a coordinate; the derivative of u in it is drawn in a panel between the two.
     """
     problem, is_point = solution.problem, solution.problem.region.is_point
     estimate, size = solution.stats["estimated_error"], rms_size(solution)
     half = None if estimate is None or not np.isfinite(estimate) else estimate * size
     certificates = _certify_curves(solution, curves, certified, seed) or known or []
     has_exact = problem.exact is not None
-    figure, (top, *below) = panels(2 if has_exact or certificates else 1, share=True)
+    rows = 1 + (derivative is not None) + bool(has_exact or certificates)
+    figure, (top, *below) = panels(rows, share=True)
+    if derivative is not None:
+        _plot_derivatives(below.pop(0), solution, curves, derivative)
     for i, curve in enumerate(curves):
         colour, value = COLOURS[i % len(COLOURS)], solution(curve.t, curve.x)
         top.plot(curve.s, value, color=colour, label=curve.label)
@@ -120,6 +125,23 @@ def plot_curves(
     figure.axes[-1].set_xlabel(axis_label)
     move_offset_to_label(figure, top)
     return figure
+
+
+def _plot_derivatives(ax: Any, solution: Solution, curves: list[Curve], i: int) -> None:
+    """Plot the derivative of the network in coordinate i along curves, and the exact one."""
+    problem, handles = solution.problem, []
+    for k, curve in enumerate(curves):
+        colour = COLOURS[k % len(COLOURS)]
+        ax.plot(curve.s, solution.gradient(curve.t, curve.x)[:, i], color=colour)
+        if problem.exact is not None:
+            some = slice(None, None, max(len(curve.s) // 20, 1))
+            exact = exact_gradient(problem, curve.t[some], curve.x[some])[:, i]
+            ax.plot(curve.s[some], exact, "o", mfc="none", ms=4, color=colour)
+    if problem.exact is not None:
+        handles.append(_grey("exact", "", marker="o", mfc="none", ms=4))
+    name = f"∂u/∂$x_{{{i + 1}}}$" if problem.dim > 1 else "∂u/∂x"
+    ax.set_ylabel(name)
+    legend_above(ax, f"{name} of the network", 3, handles)
 
 
 def _grey(label: str, line: Any, **marker: Any) -> Any:

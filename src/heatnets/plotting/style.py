@@ -61,6 +61,9 @@ def legend_above(ax: Any, title: str, columns: int = 2, more: Iterable[Artist] =
         more: legend handles in addition to those of the panel.
     """
     handles = [*ax.get_legend_handles_labels()[0], *more]
+    if not handles:
+        ax.set_title(title, pad=8, loc="left", fontsize=10.5)
+        return
     rows = -(-len(handles) // columns)
     # Matplotlib fills a legend column by column; this order makes it read row by row.
     by_row = [handles[i] for j in range(columns) for i in range(j, len(handles), columns)]
