@@ -30,6 +30,8 @@ TOLERANCE = {
     "basket": (0.15, None),  # three half-widths of the interval that is asked for
     "forced": (2e-3, 1e-2),  # a fixed size: 2e-3 over the region
     "own_problem": (5e-4, 3e-3),
+    "steering": (0.1, None),  # of the time steps, 0.03 seen; left alone a path costs 3.2 more
+    "hedging": (0.1, None),  # five standard errors of 2000 hedged paths
 }
 # Where each value is asked for, to show what misses it: u0 alone, and Monte Carlo with as many
 # samples as the smallest network has features.
@@ -42,6 +44,8 @@ POINT = {
     "control": (1.0, np.zeros(50)),
     "one_dimension": (1.0, np.zeros(1)),
     "own_problem": (1.0, np.full(50, 0.25)),
+    "steering": (0.0, np.zeros(10)),
+    "hedging": (0.0, np.full(5, 100.0)),
 }
 
 
@@ -74,6 +78,11 @@ def test_an_example_is_right(name, tmp_path, capsys, same_output):
     if "delta" in numbers:
         assert abs(numbers["delta"] - numbers["exact_delta"]) < 0.05
         assert numbers["inside"] >= 0.7  # of ten components with 95 % intervals
+    if "left_alone" in numbers:
+        assert numbers["left_alone"] > numbers["value"] + 2
+    if "hedged_risk" in numbers:  # of weekly hedges; a delta that is wrong by 0.05 adds a fifth
+        assert numbers["risk"] > 10 * numbers["hedged_risk"]
+        assert numbers["hedged_risk"] < 1.1 * numbers["exact_risk"]
     assert (tmp_path / "picture.png").stat().st_size > 10_000
     promised = re.search(
         rf"\(\.\./examples/{name}\.py\)\n+```text\n(.*?)```", PAGE, flags=re.DOTALL

@@ -17,9 +17,8 @@ from heatnets._core.sum_primitive import sum_at_point
 from heatnets.features.equation import to_jax
 from heatnets.features.features import Equation, Feature
 from heatnets.fit import network
+from heatnets.pde.problem import ROUNDED_UP
 from heatnets.pde.transforms import TransformChain
-
-ROUNDED_UP = 1e-6  # times that are later than T by this part of T were rounded: they are T
 
 
 class Pure(eqx.Module):
@@ -44,7 +43,7 @@ def _values(
 ) -> Array:
     """a(t) Σ w_j φ_j(s, y), at the user's t and x."""
     T, transform = coordinates.horizon, coordinates.transform
-    t = jnp.where((t > T) & (t <= T * (1 + ROUNDED_UP)), T, t)
+    t = jnp.where((t > T) & (t <= T * ROUNDED_UP), T, t)
     s, y = transform.to_canonical(t, x)
     sums = network.values(coordinates.equation, features, weights, s, y)
     return transform.value_scale(t) * sums
@@ -73,6 +72,7 @@ class NetworkFunction(Pure):
         Returns:
             The value, (), of the dtype of t and x.
         """
+        t, x = (np.asarray(a, float) if isinstance(a, list | tuple) else a for a in (t, x))
         self._check("t", t, ())
         self._check("x", x, (self._dim,))
         dtype = _common_dtype(t, x)
@@ -128,9 +128,8 @@ def network_function(
 ) -> NetworkFunction:
     """The pure function of a network; `transform` leads from the user's coordinates to its own."""
 
-    def to_array(
-        leaf: Any,
-    ) -> Any:  # JAX would round a NumPy array to float32 where it runs in that
+    def to_array(leaf: Any) -> Any:
+        # As an argument of a program, JAX would round a NumPy array to float32 if it runs in that.
         return jax.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf
 
     coordinates = _Coordinates(

@@ -50,6 +50,7 @@ from heatnets.pde.transforms import (
     TransformedRegion,
 )
 
+ROUNDED_UP = 1 + 1e-6  # times from T to this multiple of T are T: float32 rounds up
 _MOST_GROWTH = 100.0  # largest |c| T
 _PROBE_COORDINATES = 2**22  # 256 probe points up to d = 16,384, fewer beyond, 32 at least
 
@@ -346,7 +347,7 @@ class Problem:
                 f"`x` holds no points: shape {places.shape}, with t of shape {times.shape}."
             )
         T = self.horizon
-        times = np.where((times > T) & (times <= T * (1 + 1e-6)), T, times)  # float32 rounds up
+        times = np.where((times > T) & (times <= T * ROUNDED_UP), T, times)
         outside = (times < 0) | (times > T) | ((times == self.data_time) & positive_time)
         if np.any(outside):
             left = "(" if positive_time and not self.is_terminal else "["
