@@ -22,6 +22,7 @@ from heatnets._core.tiling import map_points
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.function import Arrays, Function, check_differentiable, choose_half
+from heatnets.pde.preintegration_choice import unresolved_share
 
 # Gauss nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (
@@ -52,7 +53,8 @@ def find_kinks(
 
     Returns:
         For each function with kinks or jumps, the share of segments on which it has one. Shares
-        below 0.001 are left out if `points` is None.
+        below 0.001 are left out if `points` is None. Kinks that features integrate do not count
+        (`preintegration`).
     """
     rng = streams.generator(seed, "segments")
     n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
@@ -70,7 +72,11 @@ def find_kinks(
         noise = simulator.sample_noise(rng, (n,), problem.dim)
         ends.append((times, simulator.simulate(t, x, lag, noise).position))
     (t0, x0), (t1, x1) = ends
-    shares = {problem.data_name: _kink_share(problem.data_name, problem.initial, (x0,), (x1,), ctx)}
+    name = problem.data_name
+    if problem.preintegration is None:
+        shares = {name: _kink_share(name, problem.initial, (x0,), (x1,), ctx)}
+    else:  # features integrate its kinks, unless some of them were missed
+        shares = {name: unresolved_share(problem, seed, ctx, points)}
     if problem.coefficients is not None:
         for name in problem.coefficients.functions:
             combination = Function(_RandomCombination(problem.coefficients, name))

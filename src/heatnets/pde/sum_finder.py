@@ -151,7 +151,7 @@ class Interpreter:
             number = inputs[0].number if name == "broadcast_in_dim" else None
             if on_sums and number is not None and prod(shape) > self.few:
                 return [_Combination(shape, [(number, None)])]
-            values = _bind(eqn, [v.value for v in inputs])
+            values = bind(eqn, [v.value for v in inputs])
             if on_sums:
                 self.largest = max(self.largest, *(prod(np.shape(v)) for v in values))
             return [Narrow(v, on_sums, timed, number) for v in values]
@@ -195,7 +195,7 @@ class Interpreter:
             any(v.timed for v in inputs),
             _FAST[name]
             if name in _FAST and _is_float64(eqn)
-            else lambda *values: _bind(eqn, values)[0],
+            else lambda *values: bind(eqn, values)[0],
             tuple(v if isinstance(v, Wide) else v.value for v in inputs),
             factor,
             base,
@@ -329,7 +329,7 @@ class Interpreter:
         return Narrow(total, True, True)
 
 
-def _bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
+def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
     """The outputs of an operation for arrays."""
     result = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
     return list(result) if eqn.primitive.multiple_results else [result]
