@@ -29,6 +29,7 @@ touch them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -37,10 +38,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets.pde.diffusion import Diffusion
+from heatnets.pde.diffusion import Diffusion, Projected
 from heatnets.pde.function import Function
 from heatnets.pde.kinks import KinkArguments
 from heatnets.pde.laplacian import (
+    CoordinateSums,
     FunctionWithLaplacian,
     Method,
     Path,
@@ -49,9 +51,9 @@ from heatnets.pde.laplacian import (
     second_derivative,
 )
 
-REACH = 8.5  # the normal density ends here: what is beyond weighs 2e-17
-_CELLS = 17  # in which roots are looked for, one per cell and kink
-_ITERATIONS = 8  # of the safeguarded Newton method from a cell of length one
+REACH = 7.5  # the normal density ends here: what is beyond weighs 3e-14
+_ITERATIONS = 10  # of the safeguarded Newton method in a cell
+_CUBIC = 0.3  # part of the cubic in the map of quadrature nodes
 _POLISHED = 2  # Newton steps that are differentiated: derivatives of roots up to the third
 _BESIDE = 1e-8  # distance from a root at which limits from either side are taken
 
@@ -64,6 +66,7 @@ class PreIntegration(eqx.Module):
         axis: a, (dim,), the direction of the lines.
         conormal: A⁻¹a, (dim,): η·e = conormal·Sη.
         roots: largest number of roots on a line.
+        cells: of a line, in which roots are looked for, one per cell and kink.
         nodes: quadrature nodes between two roots.
         kink_method: method for tr(A D²g), if the initial condition jumps; else None.
     """
@@ -72,6 +75,7 @@ class PreIntegration(eqx.Module):
     axis: Any
     conormal: Any
     roots: int = eqx.field(static=True)
+    cells: int = eqx.field(static=True)
     nodes: int = eqx.field(static=True)
     kink_method: Method | None = eqx.field(static=True, default=None)
 
@@ -105,13 +109,15 @@ class Roots(eqx.Module):
 
 
 def find_roots(
-    kinks: KinkArguments, roots: int, y: Array, sigma: Array, axis: Array, cells: int = _CELLS
+    rule: PreIntegration, y: Array, sigma: Array, cells: int | None = None
 ) -> tuple[Roots, Array]:
     """The roots of all arguments on the line y + σ z a, |z| < REACH; and their number.
 
-    The number may be larger than `roots`: the first ones are returned then.
+    The number may be larger than `rule.roots`: the first ones are returned then. `cells` takes the
+    place of `rule.cells`.
     """
-    edges = jnp.linspace(-REACH, REACH, cells + 1)
+    kinks, axis, roots = rule.kinks, jnp.asarray(rule.axis), rule.roots
+    edges = jnp.linspace(-REACH, REACH, (cells or rule.cells) + 1)
     fixed = jax.tree.map(
         lambda v: jax.lax.stop_gradient(v) if eqx.is_array(v) else v, (kinks, y, sigma, axis)
     )
@@ -122,9 +128,10 @@ def find_roots(
 
     signs = jax.vmap(lambda z: along(z, fixed) > 0)(edges)
     changes = (signs[1:] != signs[:-1]).reshape(-1)
-    count = jnp.sum(changes)
-    first = jnp.argsort(~changes, stable=True)[:roots]
-    exists = changes[first]
+    number = jnp.cumsum(changes)
+    count = number[-1]
+    first = jnp.argmax(number == jnp.arange(1, roots + 1)[:, None], axis=1)
+    exists = jnp.arange(roots) < count
     cell, kink = jnp.divmod(first, signs.shape[1])
 
     def find(cell: Array, kink: Array) -> Array:
@@ -144,8 +151,9 @@ def find_roots(
         return jax.lax.fori_loop(0, _ITERATIONS, step, (low, high, 0.5 * (low + high)))[2]
 
     z = jnp.where(exists, jax.vmap(find)(cell, kink), 0.0)
-    order = jnp.argsort(z)
-    z, kink, exists = z[order], kink[order], exists[order]
+    if roots > 1:
+        order = jnp.argsort(z)
+        z, kink, exists = z[order], kink[order], exists[order]
 
     def polish(z: Array, kink: Array, exists: Array) -> Array:
         """Newton steps from the root, which give it its derivatives in y, σ and a."""
@@ -163,6 +171,12 @@ def find_roots(
 def quadrature(z: Array, nodes: int) -> tuple[Array, Array]:
     """Nodes and weights for ∫ f(z) N(z) dz, with kinks of f at z (roots,): (roots + 1) * nodes."""
     points, weights = np.polynomial.legendre.leggauss(nodes)
+    # Long pieces hold the density in their middle: move the nodes there by a cubic map. (The
+    # largest error with 20 nodes falls from 1e-6 to 1e-8, with 24 from 1e-8 to 3e-11.)
+    points, weights = (
+        (1 - _CUBIC) * points + _CUBIC * points**3,
+        weights * (1 - _CUBIC + 3 * _CUBIC * points**2),
+    )
     edges = jnp.concatenate([jnp.array([-REACH]), z, jnp.array([REACH])])
     middle, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * (edges[1:] - edges[:-1])
     at = (middle[:, None] + half[:, None] * points).reshape(-1)
@@ -194,7 +208,7 @@ class PreIntegratedFunction(FunctionWithLaplacian):
 
     def transport(self, times: Sequence[Array], x: Array, shift: Array, e: Array) -> Scalar:
         rule, y = self._rule, x + shift * self._across(e)
-        roots, _ = find_roots(rule.kinks, rule.roots, y, shift, rule.axis)
+        roots, _ = find_roots(rule, y, shift)
         z, weights = quadrature(roots.z, rule.nodes)
         values = jax.vmap(lambda v: self.method.transport(self, times, y, shift * v, rule.axis))(z)
         return weights @ values
@@ -205,8 +219,11 @@ class PreIntegratedFunction(FunctionWithLaplacian):
         (_, sigma), (_, rate) = jax.jvp(path, (t,), (jnp.ones_like(t),))
         rule, w = self._rule, self._across(e)
         y, a = x + sigma * w, rule.axis
-        roots, _ = find_roots(rule.kinks, rule.roots, y, sigma, a)
+        roots, _ = find_roots(rule, y, sigma)
         z, weights = quadrature(roots.z, rule.nodes)
+        projected: FunctionWithLaplacian = self
+        if isinstance(self.method, CoordinateSums):
+            projected = replace(self, diffusion=Projected(self.diffusion, a, rule.conormal))
 
         def at_node(z: Array) -> tuple[Scalar, Scalar, Scalar]:
             """u0, ∂_w u0 and tr(A⊥ D²u0)."""
@@ -220,8 +237,10 @@ class PreIntegratedFunction(FunctionWithLaplacian):
             )
             # On a path that stands still the residual is minus the trace.
             _, minus_trace = self.method.transport_with_residual(
-                self, lambda s: ((), shift + 0 * s), t, y, a
+                projected, lambda s: ((), shift + 0 * s), t, y, a
             )
+            if projected is not self:
+                return value, slope, -minus_trace
             return value, slope, -minus_trace - second_derivative(along, shift, jnp.ones_like(t))
 
         value, slope, trace = (weights @ terms for terms in jax.vmap(at_node)(z))

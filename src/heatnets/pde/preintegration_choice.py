@@ -32,10 +32,10 @@ from heatnets.pde.preintegration import (
 )
 
 _COORDINATES = 2e5  # of the sampled points: 512 points up to d = 400, fewer beyond, 64 at least
-_NODES = (16, 24, 32, 48)  # quadrature nodes between two roots, the first that are enough
+_NODES = (12, 16, 20, 24, 32, 48)  # quadrature nodes between two roots, the first that are enough
 _MANY_NODES = 64  # of the quadrature that others are compared with
-_MANY_CELLS = 68  # in which it looks for roots
-_EXACT, _RESOLVED = 1e-10, 1e-7  # relative errors of a quadrature: wanted, and still good
+_CELLS, _MANY_CELLS = (4, 16, 64), 128  # in which roots are looked for, and are compared with
+_EXACT, _RESOLVED = 1e-8, 1e-6  # relative errors of a quadrature: wanted, and still good
 _MAX_ROOTS = 8  # on one line
 _NEGLIGIBLE = 0.001  # share of lines whose quadrature may be wrong, over a region
 _TOUCHING = 0.05  # cosine of the angle between a line and a kink's normal below which they touch
@@ -76,7 +76,7 @@ def choose_preintegration(
     best, reason = None, ""
     for e in _directions(normals):
         axis = np.asarray(problem.diffusion.apply_sqrt(e))
-        rule = PreIntegration(kinks, axis, np.asarray(problem.diffusion.solve(axis)), 1, 16)
+        rule = PreIntegration(kinks, axis, np.asarray(problem.diffusion.solve(axis)), 1, 4, 16)
         best, reason = _complete(rule, problem, lines, ctx)
         if best is not None:
             break
@@ -182,9 +182,8 @@ def _directions(normals: np.ndarray) -> list[np.ndarray]:
 class _Examined(NamedTuple):
     """What quadratures on n lines show."""
 
-    count: np.ndarray  # roots on the line, (n,)
     error: np.ndarray  # relative errors of quadratures with `_NODES` nodes, (n, len(_NODES))
-    jump: np.ndarray  # |jump of u0| at the roots, (n, roots)
+    jump: np.ndarray  # |jump of u0| at the roots, relative to the mean size of u, (n, roots)
     cosine: np.ndarray  # of the angles between line and normals, at the roots, (n, roots)
     weight: np.ndarray  # of the roots, (n, roots); zero where there is none
 
@@ -201,7 +200,9 @@ def _complete(
     roots = max(int(np.max(counts)), 1)
     if roots > _MAX_ROOTS:
         return None, f"a line meets {roots} of them, more than {_MAX_ROOTS}"
-    rule = replace(rule, roots=roots)
+    missed = np.mean(counts[:, :-1] != counts[:, -1:], axis=0)
+    cells = [n for n, share in zip(_CELLS, missed, strict=True) if share <= _NEGLIGIBLE]
+    rule = replace(rule, roots=roots, cells=(*cells, _CELLS[-1])[0])
     found = _examine(rule, problem, lines, ctx)
     wrong = np.mean(found.error > _RESOLVED, axis=0)
     if wrong[-1] > _NEGLIGIBLE:
@@ -213,7 +214,7 @@ def _complete(
     exact = np.mean(found.error > _EXACT, axis=0) <= _NEGLIGIBLE
     nodes = _NODES[int(np.argmax(exact))] if np.any(exact) else _NODES[-1]
     method = None
-    if np.any(found.weight * found.jump > 1e-12):
+    if np.any(found.weight * found.jump > 1e-9):
         argument = Function(Argument(rule.kinks, np.asarray(0)))
         points = ((y,) for y in lines.y[:3])
         method = select_method("a kink", argument, *points, diffusion=problem.diffusion)[0].method
@@ -226,18 +227,19 @@ def _examine(
     """Compare quadratures on lines, and look at the roots."""
     floats = 16 * _MANY_NODES * (rule.roots + 1) * problem.dim
     context = (rule, problem.initial, problem.diffusion)
-    values, count, jump, cosine, weight = map_points(
+    values, jump, cosine, weight = map_points(
         _examine_line, context, (lines.y, lines.sigma), floats, ctx
     )
     scale = np.sqrt(np.mean(values[:, -1] ** 2)) or 1.0
     size = np.maximum(np.abs(values[:, -1:]), scale)
     error = np.abs(values[:, :-1] - values[:, -1:]) / size
-    return _Examined(count, np.where(np.isfinite(error), error, np.inf), jump, cosine, weight)
+    error = np.where(np.isfinite(error), error, np.inf)
+    return _Examined(error, jump / scale, cosine, weight)
 
 
 def _count_roots(rule: PreIntegration, y: Array, sigma: Array) -> Array:
-    """The number of roots on a line."""
-    return find_roots(rule.kinks, 1, y, sigma, jnp.asarray(rule.axis), _MANY_CELLS)[1]
+    """The number of roots on a line, found in `_CELLS` and in `_MANY_CELLS` cells."""
+    return jnp.stack([find_roots(rule, y, sigma, cells)[1] for cells in (*_CELLS, _MANY_CELLS)])
 
 
 def _examine_line(context: Any, y: Array, sigma: Array) -> tuple[Array, ...]:
@@ -252,17 +254,21 @@ def _examine_line(context: Any, y: Array, sigma: Array) -> tuple[Array, ...]:
         at, weights = quadrature(z, nodes)
         return weights @ jax.vmap(value)(at)
 
-    roots, _ = find_roots(rule.kinks, rule.roots, y, sigma, axis)
-    fine, count = find_roots(rule.kinks, rule.roots, y, sigma, axis, _MANY_CELLS)
+    roots, _ = find_roots(rule, y, sigma)
+    fine, _ = find_roots(rule, y, sigma, _MANY_CELLS)
     values = [integral(roots.z, nodes) for nodes in _NODES] + [integral(fine.z, _MANY_NODES)]
-    jump = jax.vmap(lambda z: jnp.abs(value(z - 1e-7) - value(z + 1e-7)))(roots.z)
-    slope = jnp.max(jnp.abs(jnp.stack(values))) + jnp.abs(initial(y))
+
+    def change(z: Array, distance: float) -> Array:
+        return jnp.abs(value(z - distance) - value(z + distance))
+
+    # If u0 is continuous, the change falls with the distance.
+    far, near = (jax.vmap(lambda z, h=h: change(z, h))(roots.z) for h in (1e-6, 1e-8))
     cosines = jax.vmap(
         lambda z, kink: _cosine(rule, diffusion, y + sigma * z * axis, kink)
     )(roots.z, roots.kink)
     weight = jnp.where(roots.exists, normal_density(roots.z), 0.0)
-    jump = jnp.where(jump > 1e-5 * slope, jump / (slope + 1e-300), 0.0)
-    return jnp.stack(values), count, jump, cosines, weight
+    jump = jnp.where(near > 0.5 * far, near, 0.0)
+    return jnp.stack(values), jump, cosines, weight
 
 
 def _cosine(rule: PreIntegration, diffusion: Diffusion, x: Array, kink: Array) -> Array:
