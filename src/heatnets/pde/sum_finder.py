@@ -120,6 +120,7 @@ class Interpreter:
     take: Callable[[Wide], Any]
     sums: dict[Any, tuple[Wide, Any]] = field(default_factory=dict)
     wide: dict[Any, Wide] = field(default_factory=dict)  # by operation and inputs
+    exponents: dict[int, Wide] = field(default_factory=dict)  # v, by the id of exp(v)
     largest: int = 1  # size of the largest array that depends on sums
 
     @property
@@ -175,6 +176,8 @@ class Interpreter:
         key = (name, tuple(_identity(v) for v in inputs), str(eqn.params))
         if key in self.wide:
             return self.wide[key]
+        if name == "log" and id(inputs[0]) in self.exponents:
+            return self.exponents[id(inputs[0])]  # prices: users write log(x), and x is exp(y)
         degree = _degree(eqn, name, inputs)
         coordinatewise = (
             shape == (self.dim,)
@@ -206,6 +209,8 @@ class Interpreter:
             or (name == "integer_pow" and eqn.params["y"] % 2 == 0)
             or (name == "reduce_sum" and inputs[0].is_square),
         )
+        if name == "exp":
+            self.exponents[id(self.wide[key])] = inputs[0]
         return self.wide[key]
 
     def _summand(self, eqn: Any, name: str, inputs: list[Any]) -> tuple[Wide | None, Any]:
