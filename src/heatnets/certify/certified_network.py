@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array
 
 from heatnets._core import streams
-from heatnets._core.errors import InputError, check_fraction, check_int, check_positive
+from heatnets._core.errors import InputError, WarningLog, check_fraction, check_int, check_positive
 from heatnets._core.execution import ExecutionContext, Progress, make_context
 from heatnets._core.precision import EPS, with_x64
 from heatnets._core.statistics import MAX_KURTOSIS_RATIO
@@ -311,6 +311,13 @@ class CertifiedNetwork:
         if transform.changes:
             # Rounding of exponentials and logarithms in the change of coordinates.
             cert = cert.widen(4 * EPS * np.abs(cert.value))
+        cert = replace(cert, requested=target)
+        missed = int(np.sum(~cert.reached))
+        if missed:
+            WarningLog().warn(
+                f"the half-width {target:.2g} was not reached at {missed} of {len(points.t)} "
+                f"points; the widest is {np.max(cert.halfwidth):.2g}. `reasons` says why."
+            )
         return cert.first_point() if points.single else cert
 
     def _sampling_doubts(

@@ -75,7 +75,7 @@ class _Finder:
         self, jaxpr: Any, constants: Any, values: list[Any], varies: list[bool]
     ) -> tuple[list[Any], list[bool]]:
         """The outputs of a jaxpr; `varies` says which of its inputs, and outputs, depend on x."""
-        known = dict(zip(jaxpr.constvars, zip(constants, [False] * len(constants)), strict=True))
+        known = dict(zip(jaxpr.constvars, [(value, False) for value in constants], strict=True))
         known |= dict(zip(jaxpr.invars, zip(values, varies, strict=True), strict=True))
 
         def read(v: Any) -> tuple[Any, bool]:
@@ -87,9 +87,7 @@ class _Finder:
             variable = any(depends)
             if variable:
                 self._collect(eqn, list(inputs), list(depends))
-            known |= {
-                v: (value, variable) for v, value in zip(eqn.outvars, outputs, strict=True)
-            }
+            known |= {v: (value, variable) for v, value in zip(eqn.outvars, outputs, strict=True)}
         results = [read(v) for v in jaxpr.outvars]
         return [value for value, _ in results], [flag for _, flag in results]
 
@@ -148,4 +146,3 @@ class _Finder:
         if any(e.primitive.name == "platform_index" for e in inner.eqns):
             return
         self._run(inner, list(getattr(calls[0], "consts", ())), inputs, depends)
-

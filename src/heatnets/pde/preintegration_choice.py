@@ -35,7 +35,8 @@ _COORDINATES = 2e5  # of the sampled points: 512 points up to d = 400, fewer bey
 _NODES = (12, 16, 20, 24, 32, 48)  # quadrature nodes between two roots, the first that are enough
 _MANY_NODES = 64  # of the quadrature that others are compared with
 _CELLS, _MANY_CELLS = (4, 16, 64), 128  # in which roots are looked for, and are compared with
-_EXACT, _RESOLVED = 1e-8, 1e-6  # relative errors of a quadrature: wanted, and still good
+_EXACT, _RESOLVED = 1e-9, 1e-6  # relative errors of a quadrature: wanted, and still good
+_SAFETY = 4.0  # times the largest error of a quadrature on sampled lines: the bound
 _MAX_ROOTS = 8  # on one line
 _NEGLIGIBLE = 0.001  # share of lines whose quadrature may be wrong, over a region
 _TOUCHING = 0.05  # cosine of the angle between a line and a kink's normal below which they touch
@@ -73,14 +74,9 @@ def choose_preintegration(
     kinks, normals = _choose_kinks(kinks, problem.diffusion, lines, ctx)
     if not len(normals):
         return None, "no path meets the kinks that operations name"
-    best, reason = None, ""
-    for e in _directions(normals):
-        axis = np.asarray(problem.diffusion.apply_sqrt(e))
-        rule = PreIntegration(kinks, axis, np.asarray(problem.diffusion.solve(axis)), 1, 4, 16)
-        best, reason = _complete(rule, problem, lines, ctx)
-        if best is not None:
-            break
-    return best, reason
+    axis = np.asarray(problem.diffusion.apply_sqrt(_direction(normals)))
+    rule = PreIntegration(kinks, axis, np.asarray(problem.diffusion.solve(axis)), 1, 4, 16)
+    return _complete(rule, problem, lines, ctx)
 
 
 def unresolved_share(
@@ -165,24 +161,27 @@ def _arguments(context: tuple[KinkArguments, Diffusion], x: Array) -> tuple[Arra
     return value, jax.vmap(lambda v: pull_back(v)[0])(jnp.eye(len(value)))
 
 
-def _directions(normals: np.ndarray) -> list[np.ndarray]:
-    """Unit vectors e to try: the one closest to all normals (kinks, dim), then each of them.
+def _direction(normals: np.ndarray) -> np.ndarray:
+    """The unit vector e along which kinks with these normals, (kinks, dim), are integrated.
 
-    Of random combinations of the normals, the one whose smallest cosine with them is largest.
+    Of the normals and random combinations of them, the one whose smallest cosine with them is
+    largest.
     """
     if len(normals) == 1:
-        return [normals[0]]
+        return normals[0]
     factors = np.random.default_rng(0).standard_normal((_COMBINATIONS, len(normals)))
     combined = np.concatenate([normals, np.sign(factors) @ normals, factors @ normals])
     combined = combined / np.maximum(np.linalg.norm(combined, axis=1), 1e-300)[:, None]
     smallest = np.min(np.abs(combined @ normals.T), axis=1)
-    return [combined[int(np.argmax(smallest))]]
+    return combined[int(np.argmax(smallest))]
 
 
 class _Examined(NamedTuple):
     """What quadratures on n lines show."""
 
-    error: np.ndarray  # relative errors of quadratures with `_NODES` nodes, (n, len(_NODES))
+    difference: np.ndarray  # errors of quadratures with `_NODES` nodes, (n, len(_NODES))
+    error: np.ndarray  # relative errors of the same, (n, len(_NODES))
+    scale: float  # root mean square of u
     jump: np.ndarray  # |jump of u0| at the roots, relative to the mean size of u, (n, roots)
     cosine: np.ndarray  # of the angles between line and normals, at the roots, (n, roots)
     weight: np.ndarray  # of the roots, (n, roots); zero where there is none
@@ -218,7 +217,9 @@ def _complete(
         argument = Function(Argument(rule.kinks, np.asarray(0)))
         points = ((y,) for y in lines.y[:3])
         method = select_method("a kink", argument, *points, diffusion=problem.diffusion)[0].method
-    return replace(rule, nodes=nodes, kink_method=method), ""
+    error = _SAFETY * float(np.max(found.difference[:, _NODES.index(nodes)]))
+    relative = error / found.scale
+    return replace(rule, nodes=nodes, error=error, relative_error=relative, kink_method=method), ""
 
 
 def _examine(
@@ -230,11 +231,11 @@ def _examine(
     values, jump, cosine, weight = map_points(
         _examine_line, context, (lines.y, lines.sigma), floats, ctx
     )
-    scale = np.sqrt(np.mean(values[:, -1] ** 2)) or 1.0
+    scale = float(np.sqrt(np.mean(values[:, -1] ** 2))) or 1.0
     size = np.maximum(np.abs(values[:, -1:]), scale)
-    error = np.abs(values[:, :-1] - values[:, -1:]) / size
-    error = np.where(np.isfinite(error), error, np.inf)
-    return _Examined(error, jump / scale, cosine, weight)
+    difference = np.abs(values[:, :-1] - values[:, -1:])
+    error = np.where(np.isfinite(difference), difference / size, np.inf)
+    return _Examined(difference, error, scale, jump / scale, cosine, weight)
 
 
 def _count_roots(rule: PreIntegration, y: Array, sigma: Array) -> Array:
@@ -263,9 +264,9 @@ def _examine_line(context: Any, y: Array, sigma: Array) -> tuple[Array, ...]:
 
     # If u0 is continuous, the change falls with the distance.
     far, near = (jax.vmap(lambda z, h=h: change(z, h))(roots.z) for h in (1e-6, 1e-8))
-    cosines = jax.vmap(
-        lambda z, kink: _cosine(rule, diffusion, y + sigma * z * axis, kink)
-    )(roots.z, roots.kink)
+    cosines = jax.vmap(lambda z, kink: _cosine(rule, diffusion, y + sigma * z * axis, kink))(
+        roots.z, roots.kink
+    )
     weight = jnp.where(roots.exists, normal_density(roots.z), 0.0)
     jump = jnp.where(near > 0.5 * far, near, 0.0)
     return jnp.stack(values), jump, cosines, weight
