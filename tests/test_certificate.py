@@ -375,9 +375,11 @@ def test_a_half_width_is_reached_or_said(radial, monkeypatch):
     assert np.all(more.samples > first.samples)
     assert len(set(more.samples.tolist())) > 1  # points that need fewer stop earlier
     monkeypatch.setattr(sequential, "MAX_SAMPLE_FACTOR", 2)
+    assert np.all(more.reached)
     with pytest.warns(hn.HeatnetsWarning, match="3 of 3 intervals are wider than halfwidth="):
         ended = radial.certify(t, x, samples=256, halfwidth=wanted / 100)
     assert np.all(ended.certified)  # the intervals are sound, only wider
+    assert not np.any(ended.reached)
     assert "was not reached" in ended.reasons[0][-1]
     assert "was not reached" in str(ended)
     # Nothing is sampled in vain; samples that are named would do.

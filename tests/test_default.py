@@ -60,19 +60,21 @@ def test_rounds_end_by_number_and_not_by_the_clock(kinked):
         hn.solve(problem, features=(8, 8), max_rounds=2)
 
 
-def growth(error=1e-3, stalled=0, rounds=1, tol=None, met=False, max_rounds=None):
+def growth(error=1e-3, stalled=0, rounds=1, tol=None, met=False, max_rounds=None, floor=0.0):
     """A growth as stopping rules see it."""
     return SimpleNamespace(
         best=SimpleNamespace(error=error),
         state=SimpleNamespace(stalled=stalled, history=[None] * rounds),
         run=SimpleNamespace(options=SimpleNamespace(tol=tol, max_rounds=max_rounds)),
         meets_tolerance=lambda tol: met,
+        error_floor=floor,
     )
 
 
 RULES = [
     (growth(), ""),
     (growth(error=1e-12), "the estimated error is at rounding"),
+    (growth(error=1e-9, floor=1e-8), "the estimated error is at rounding"),
     (growth(stalled=2), ""),
     (growth(stalled=3), "three rounds brought no gain"),
     (growth(tol=1e-2, met=True), "the tolerance is met"),

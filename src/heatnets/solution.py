@@ -299,6 +299,9 @@ class Solution(CertifiedNetwork):
             blocks.append(description)
             arrays |= {f"block {i} {name}": array for name, array in parts.items()}
         arrays |= {f"weights {i}": w for i, w in enumerate(self.weights)}
+        rule = self._canonical.preintegration
+        if rule is not None:
+            arrays["axis"] = np.asarray(rule.axis)
         manifest = {
             "heatnets": __version__,
             "jax": jax.__version__,
@@ -306,6 +309,7 @@ class Solution(CertifiedNetwork):
             "problem": repr(self.problem),
             "fingerprint": fingerprint(self.problem),
             "guessed": "smoothly" if self._canonical.smoothed_guess else "",
+            "preintegration": None if rule is None else rule.describe(),
             "blocks": blocks,
             "stats": container.to_jsonable(self.stats),
         }

@@ -47,6 +47,7 @@ class Certificate:
         method: the form of the error equation that was sampled.
         samples: the number of samples taken at each point.
         confidence: the confidence level of each interval.
+        requested: the half-width that was asked for, or None.
     """
 
     value: np.ndarray
@@ -57,6 +58,14 @@ class Certificate:
     method: str
     samples: np.ndarray
     confidence: float
+    requested: float | None = None
+
+    @property
+    def reached(self) -> np.ndarray:
+        """Whether the requested half-width was reached, () or (n,); true if none was asked for."""
+        target = np.inf if self.requested is None else self.requested
+        within = np.asarray(self.halfwidth <= target)
+        return np.asarray(within.all(axis=-1) if within.ndim > np.ndim(self.certified) else within)
 
     @property
     def low(self) -> np.ndarray:

@@ -369,7 +369,8 @@ class CertifiedNetwork:
         if transform.changes:
             # Rounding of exponentials and logarithms in the change of coordinates.
             cert = cert.widen(4 * EPS * np.abs(cert.value))
-        if target is not None and np.any(missed := cert.widest > target * (1 + 1e-9)):
+        cert = replace(cert, requested=target)
+        if target is not None and np.any(missed := ~cert.reached):
             first = int(np.argmax(missed))
             WarningLog().warn(
                 f"{int(np.sum(missed))} of {n} intervals are wider than halfwidth={target:g}, up "

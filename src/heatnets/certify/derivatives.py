@@ -110,6 +110,8 @@ def _certify(
         perturbed = perturbed_points(x, options, f"last bits of the {name}", 3)
         values = [network, *map(derivative.network, perturbed)]
         base, rounding = network, rounding + 4 * np.std(values, axis=0, ddof=1)
+        for i, size in enumerate(u.quadrature_error(t)):
+            rounding[i] += derivative.scale(i, size)
     points = []
     for i in range(n):
         options.tell(i, n)

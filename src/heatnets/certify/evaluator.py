@@ -17,7 +17,7 @@ from heatnets.certify import linearization
 from heatnets.features.equation import build_equation, to_jax
 from heatnets.features.features import Equation, Feature
 from heatnets.fit import network
-from heatnets.fit.assembly import initial_values, source_values
+from heatnets.fit.assembly import initial_values, source_values, time_powers
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.laplacian import NO_LAPLACIAN
 
@@ -99,6 +99,17 @@ class NetworkEvaluator:
     def value(self, *points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """ũ, and Σ |w_j φ_j|: the scale of its rounding errors."""
         return self._sum(network.values_with_abs_sum, self._data, self._floats, points)
+
+    def quadrature_error(self, t: np.ndarray) -> np.ndarray:
+        """Bound for the error of features that are integrals: that of one times Σ |w_j(t)|."""
+        rule = self.canonical.preintegration
+        if rule is None:
+            return np.zeros_like(t)
+        sizes = (
+            np.sum(np.abs(time_powers(t, w.shape[1] - 1)[0] @ np.asarray(w).T), axis=1)
+            for _, w in self._blocks
+        )
+        return rule.error * sum(sizes)
 
     def gradient(self, *points: np.ndarray) -> np.ndarray:
         """∇ũ."""

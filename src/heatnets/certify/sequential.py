@@ -123,7 +123,10 @@ class VectorSamples(PointSamples):
     def _interval(self, confidence: float) -> tuple[Any, tuple[str, ...]]:
         m, self.mean = self.moments, self.moments.mean
         student = t_half_width(m, confidence, least=self.least)
-        return student + self.rounding, self._tail_reasons()
+        reasons = self._tail_reasons()
+        if np.all(student < self.rounding):  # heavy tails of rounding errors do not matter
+            reasons = tuple(why for why in reasons if not is_kind(why, ReasonKind.HEAVY_TAILS))
+        return student + self.rounding, reasons
 
     def update(self, confidence: float) -> None:
         super().update(confidence)

@@ -80,10 +80,12 @@ def rounding_bounds(
 
     4 eps Σ |w_j φ_j|, plus the change of ũ when the last bits of x change (sums inside the user's
     functions cancel, too). The factors 4 are for sums of many terms, with several roundings each.
+    The error of features that are integrals is added.
     """
     points = perturbed_points(x, options, "last bits", 8, 1e-3)
     values = [u.value(t, y)[0] for y in points]
-    return 4 * EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)
+    rounding = 4 * EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)
+    return rounding + u.quadrature_error(t)
 
 
 def perturbed_points(

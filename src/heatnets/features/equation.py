@@ -43,7 +43,7 @@ def equation_values_only(problem: CanonicalProblem) -> Equation:
     }
     data = {name: function for name, function in functions.items() if function is not None}
     if problem.coefficients is None:
-        return Equation(diffusion, without_derivatives(data))
+        return _pre_integrated(problem, Equation(diffusion, without_derivatives(data)))
     paths = to_jax(problem.feature_paths)
     assert isinstance(paths, EulerPaths)
     along = {name: Function(AlongPath(_KINDS[name], paths, f)) for name, f in data.items()}
@@ -105,7 +105,15 @@ def build_equation(problem: CanonicalProblem, seed: int) -> tuple[Equation, dict
         functions[part], reasons = select_method(name, function, *points, diffusion=diffusion)
         if reasons:
             skipped[name] = reasons
-    return replace(equation, functions=functions), skipped
+    return _pre_integrated(problem, replace(equation, functions=functions)), skipped
+
+
+def _pre_integrated(problem: CanonicalProblem, equation: Equation) -> Equation:
+    """The equation with an initial condition that features integrate, if the problem says so."""
+    if problem.preintegration is None:
+        return equation
+    initial = to_jax(problem.preintegration).apply_to(equation.initial)
+    return replace(equation, functions={**equation.functions, "initial": initial})
 
 
 def _is_reducible(function: Function, dim: int) -> bool:

@@ -20,6 +20,7 @@ from heatnets.features.features import Feature
 from heatnets.features.storage import from_arrays
 from heatnets.io.problem_files import from_toml
 from heatnets.pde.fingerprint import differences, fingerprint
+from heatnets.pde.preintegration import PreIntegration
 from heatnets.pde.problem import Problem
 from heatnets.solution import Solution
 from heatnets.solvers.run import Round, SolveStats
@@ -90,6 +91,11 @@ def _build_solution(
         canonical = canonical.with_smoothed_guess()
     if stats["solver"] == "near":
         canonical = replace(canonical, reaction_flow=None)
+    if manifest.get("preintegration") is not None:  # earlier versions have none
+        rule = PreIntegration.restore(
+            manifest["preintegration"], arrays["axis"], canonical.initial, canonical.diffusion
+        )
+        canonical = replace(canonical, preintegration=rule)
     steps = canonical.feature_paths.noise_shape(canonical.dim)[:-1]
     weights = tuple(array for name, array in arrays.items() if name.startswith("weights "))
     # One matrix of shape (features, time_degree + 1) per block that is not empty.

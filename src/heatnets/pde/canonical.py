@@ -14,6 +14,7 @@ from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.diffusion import Diffusion
 from heatnets.pde.function import Function
 from heatnets.pde.paths import EulerPaths, ExactPaths, PathSimulator
+from heatnets.pde.preintegration import PreIntegration
 from heatnets.pde.regions import Region
 from heatnets.pde.sources import (
     ChebyshevSource,
@@ -55,6 +56,8 @@ class CanonicalProblem:
     guess: Function | None = None  # (s, y) ↦ F at a guess of v, if F depends on v
     reaction_flow: Function | None = None  # the solution of this ODE, as a function of (s, y)
     smoothed_guess: bool = False  # `guess` uses a Chebyshev interpolant of F in u
+    # How features integrate kinks of v0 in one direction; None if they do not.
+    preintegration: PreIntegration | None = None
 
     @property
     def has_source(self) -> bool:

@@ -148,6 +148,29 @@ class DiagonalPlusLowRank(Diffusion):
         return self.U.T
 
 
+class Projected(Diffusion):
+    """A⊥ = A - a aᵀ, with a = Se for a unit vector e: A without one direction. It is singular."""
+
+    base: Diffusion  # A
+    axis: Any  # a, (dim,)
+    conormal: Any  # A⁻¹a, (dim,)
+
+    def apply_sqrt(self, noise: Any) -> Any:
+        end = self.base.apply_sqrt(noise)
+        return end - (end @ self.conormal)[..., None] * self.axis
+
+    def solve(self, vector: Any) -> Any:
+        raise NotImplementedError("it is singular")
+
+    @property
+    def std(self) -> Any:
+        return (self.base.std**2 - self.axis**2).clip(0.0) ** 0.5
+
+    @property
+    def inverse_std(self) -> Any:
+        raise NotImplementedError("it is singular")
+
+
 class Factor:
     """A diffusion matrix given by a square root: `diffusion=hn.Factor(S)` for A = S Sᵀ.
 

@@ -30,6 +30,7 @@ from heatnets.pde.function import (
     evaluate_at,
     has_jump,
 )
+from heatnets.pde.preintegration_choice import unresolved_share
 
 # Gauss nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (
@@ -60,11 +61,16 @@ def find_kinks(
 
     Returns:
         For each function with kinks or jumps, the share of segments on which it has one. Shares
-        below 0.001 are left out if `points` is None.
+        below 0.001 are left out if `points` is None. Kinks that features integrate do not count
+        (`preintegration`).
     """
     n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
     (t0, x0), (t1, x1) = _segments(problem, streams.generator(seed, "segments"), n, points)
-    shares = {problem.data_name: _kink_share(problem.data_name, problem.initial, (x0,), (x1,), ctx)}
+    name = problem.data_name
+    if problem.preintegration is None:
+        shares = {name: _kink_share(name, problem.initial, (x0,), (x1,), ctx)}
+    else:  # features integrate its kinks, unless some of them were missed
+        shares = {name: unresolved_share(problem, seed, ctx, points)}
     if problem.coefficients is not None:
         for name in problem.coefficients.functions:
             combination = Function(_RandomCombination(problem.coefficients, name))
@@ -99,12 +105,15 @@ def _segments(
 
 
 def find_jumps(problem: CanonicalProblem, seed: int) -> list[str]:
-    """Names of the data that features are made of and that jump: initial condition, source."""
+    """Names of the data whose jumps features have: initial condition, source.
+
+    Jumps that features integrate do not count.
+    """
     n = int(np.clip(_COORDINATES / problem.dim, 64, 512))
     first, second = _segments(problem, streams.generator(seed, "jumps"), n, None)
-    data: dict[str, tuple[Function, Arrays, Arrays]] = {
-        problem.data_name: (problem.initial, first[1:], second[1:])
-    }
+    data: dict[str, tuple[Function, Arrays, Arrays]] = {}
+    if problem.preintegration is None:
+        data[problem.data_name] = (problem.initial, first[1:], second[1:])
     if problem.feature_source is not None:
         data["source"] = (problem.feature_source, first, second)
     return [

@@ -120,6 +120,7 @@ class Interpreter:
     take: Callable[[Wide], Any]
     sums: dict[Any, tuple[Wide, Any]] = field(default_factory=dict)
     wide: dict[Any, Wide] = field(default_factory=dict)  # by operation and inputs
+    exponents: dict[int, Wide] = field(default_factory=dict)  # v, by the id of exp(v)
     largest: int = 1  # size of the largest array that depends on sums
 
     @property
@@ -151,7 +152,7 @@ class Interpreter:
             number = inputs[0].number if name == "broadcast_in_dim" else None
             if on_sums and number is not None and prod(shape) > self.few:
                 return [_Combination(shape, [(number, None)])]
-            values = _bind(eqn, [v.value for v in inputs])
+            values = bind(eqn, [v.value for v in inputs])
             if on_sums:
                 self.largest = max(self.largest, *(prod(np.shape(v)) for v in values))
             return [Narrow(v, on_sums, timed, number) for v in values]
@@ -175,6 +176,8 @@ class Interpreter:
         key = (name, tuple(_identity(v) for v in inputs), str(eqn.params))
         if key in self.wide:
             return self.wide[key]
+        if name == "log" and id(inputs[0]) in self.exponents:
+            return self.exponents[id(inputs[0])]  # prices: users write log(x), and x is exp(y)
         degree = _degree(eqn, name, inputs)
         coordinatewise = (
             shape == (self.dim,)
@@ -195,7 +198,7 @@ class Interpreter:
             any(v.timed for v in inputs),
             _FAST[name]
             if name in _FAST and _is_float64(eqn)
-            else lambda *values: _bind(eqn, values)[0],
+            else lambda *values: bind(eqn, values)[0],
             tuple(v if isinstance(v, Wide) else v.value for v in inputs),
             factor,
             base,
@@ -206,6 +209,8 @@ class Interpreter:
             or (name == "integer_pow" and eqn.params["y"] % 2 == 0)
             or (name == "reduce_sum" and inputs[0].is_square),
         )
+        if name == "exp":
+            self.exponents[id(self.wide[key])] = inputs[0]
         return self.wide[key]
 
     def _summand(self, eqn: Any, name: str, inputs: list[Any]) -> tuple[Wide | None, Any]:
@@ -329,7 +334,7 @@ class Interpreter:
         return Narrow(total, True, True)
 
 
-def _bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
+def bind(eqn: Any, values: Sequence[Any]) -> list[Any]:
     """The outputs of an operation for arrays."""
     result = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(eqn.params))
     return list(result) if eqn.primitive.multiple_results else [result]

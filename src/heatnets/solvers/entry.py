@@ -15,6 +15,7 @@ from heatnets.certify.data_checks import Doubt
 from heatnets.features.designs import Design
 from heatnets.features.families import Family
 from heatnets.pde import smoothness
+from heatnets.pde.preintegration_choice import choose_preintegration
 from heatnets.pde.problem import Problem
 from heatnets.pde.regions import Region
 from heatnets.solution import Solution
@@ -157,6 +158,11 @@ def _solve(run: Run) -> Solution:
             run.problem, kinks = smoothed, {}
     description = smoothness.format_kinks(kinks)
     is_adaptive, is_mild = options.features is None, options.enforce == "mild"
+    why_mild = ""
+    if is_adaptive and set(kinks) == {run.problem.data_name}:
+        rule, why_mild = choose_preintegration(run.problem, seed, run.ctx)
+        if rule is not None:
+            run.problem, kinks = replace(run.problem, preintegration=rule), {}
     if kinks and not is_adaptive:
         run.log.warn(
             f"{description}. Equation rows cannot see them, and the answer can be wrong by "
@@ -174,7 +180,7 @@ def _solve(run: Run) -> Solution:
         is_mild = True
         run.log.warn(
             f"{description}: trained on mild rows (Monte Carlo samples of the solution) instead "
-            "of the equation."
+            f"of the equation{f', since {why_mild}' if why_mild else ''}."
         )
     # Do the data on random paths from the region determine u?
     rng = run.rng("encounters")

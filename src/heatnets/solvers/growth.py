@@ -102,6 +102,12 @@ class Growth(abc.ABC):
         """The final check and the solution; `why` is the rule that stopped the growth."""
 
     @property
+    def error_floor(self) -> float:
+        """A relative error that no fit goes below: twice that of integrals inside features."""
+        rule = self.run.problem.preintegration
+        return 0.0 if rule is None else 2 * rule.relative_error
+
+    @property
     def best(self) -> CandidateFit:
         """The best fit so far."""
         assert self.state.best is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-# A `Growth`, of which rules read `best` (the best fit), `state` and `run.options`.
+# A `Growth`, of which rules read `best` (the best fit), `state`, `run.options` and `error_floor`.
 Rule = Callable[[Any], str]
 
 
@@ -26,7 +26,8 @@ _ROUNDS_WITHOUT_GAIN = 3
 
 def at_rounding(growth: Any) -> str:
     """The estimated error is at rounding."""
-    return "the estimated error is at rounding" if growth.best.error <= ROUNDING else ""
+    floor = max(ROUNDING, growth.error_floor)
+    return "the estimated error is at rounding" if growth.best.error <= floor else ""
 
 
 def no_gain(growth: Any) -> str:

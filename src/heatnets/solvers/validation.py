@@ -18,7 +18,7 @@ from heatnets.certify import error_equation
 from heatnets.certify.importance_points import WeightedPoints
 from heatnets.certify.reference_values import ReferenceValues, reference_stream
 from heatnets.features.features import Equation
-from heatnets.fit.assembly import initial_values, linearize_source, time_columns
+from heatnets.fit.assembly import initial_values, linearize_source, time_columns, time_powers
 from heatnets.fit.entry_cache import EntryCache
 from heatnets.solvers.run import Run
 
@@ -141,7 +141,8 @@ class ValidationSet:
         """
         samples, residual, source, value, terms, _ = self.sample(weights, columns, degree)
         square = statistics.mean_square(samples, self.paths.pool)
-        scale, rounding = rms(value) or 1.0, ROUNDING * rms(terms)
+        scale = rms(value) or 1.0
+        rounding = rms(ROUNDING * terms + self.quadrature_error(weights, degree))
         size = max(rms(source), (rms(value / self.factor) or 1.0) / self.problem.horizon)
         disagreement, high = 0.0, np.inf
         if self._has_values:
@@ -159,6 +160,15 @@ class ValidationSet:
             disagreement=disagreement / scale,
             high=high,
         )
+
+    def quadrature_error(self, weights: np.ndarray, degree: int) -> np.ndarray:
+        """Bound for the error of features that are integrals, at the starting points, (P,)."""
+        rule = self.problem.preintegration
+        if rule is None:
+            return np.zeros_like(self.paths.t)
+        p, _ = time_powers(self.paths.t / self.problem.horizon, degree)
+        sums = np.sum(np.abs(p @ weights.reshape(degree + 1, -1)), axis=1)
+        return rule.error * self.factor * sums
 
     def _excess(
         self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: EntryCache | None
@@ -234,7 +244,11 @@ def final_check(
     assessment = test_set.assess(weights, columns, degree, rows)
     samples, _, _, value, terms, largest = test_set.sample(weights, columns, degree)
     interval = statistics.relative_l2_interval(
-        samples, value, ROUNDING * terms, 0.99, test_set.paths.pool
+        samples,
+        value,
+        ROUNDING * terms + test_set.quadrature_error(weights, degree),
+        0.99,
+        test_set.paths.pool,
     )
     source, slack, grown = _source_samples(test_set)
     monte_carlo, monte_carlo_998 = (
