@@ -407,18 +407,27 @@ def test_the_time_of_a_certificate_is_known_after_a_second(monkeypatch):
     clock, heard = [0.0], []
     monkeypatch.setattr(certified_network.time, "perf_counter", lambda: clock[0])
     reporter = certified_network._Reporter(lambda *a: heard.append(a), 3, work=60_000)
-    for clock[0], done in (
-        (5.0, 100),  # the first part compiles: it is not measured
-        (5.5, 200),
-        (6.0, 16),  # another step
-        (6.2, 516),
-        (7.2, 2016),
-        (8.2, 4016),
+    for clock[0], done, total in (
+        (0.5, 3, 3),  # small steps say nothing
+        (2.0, 100, 5000),  # the first part compiles: it is not measured
+        (2.5, 200, 5000),
+        (6.0, 300, 9000),  # another step
+        (6.2, 516, 9000),
+        (7.2, 2300, 9000),
+        (8.2, 4300, 9000),
     ):
-        reporter.repeat("", done, 5000)
+        reporter.repeat("", done, total)
     texts = [phase for phase, *_ in heard if phase != "certificate"]
-    assert texts == ["certificate: 3 points, about 36 s"]  # 1.2 s for 2000 of 60,000
-    assert len(heard) == 7
+    assert texts == ["certificate: 3 points, about 36 s"]  # 1.2 s for 2000 of 60,000 evaluations
+    assert len(heard) == 8
+    heard.clear()
+    clock[0] = 0.0
+    reporter = certified_network._Reporter(lambda *a: heard.append(a), 5, work=60_000)
+    for clock[0], done in ((0.1, 0), (4.0, 1), (7.0, 2)):
+        reporter.tell(done, 5)
+    assert [phase for phase, *_ in heard if phase != "certificate"] == [
+        "certificate: 5 points, about 16 s"  # four times the first point
+    ]
 
 
 def test_lines_about_long_work_speak_of_its_phase(monkeypatch, capfd):

@@ -62,6 +62,7 @@ def check_certify_options(
 
 
 _MEASURED = 1.0  # seconds of work from which the time of a certificate is predicted
+_LARGE_STEP = 0.05  # steps with a smaller share of the evaluations are not measured
 
 S = TypeVar("S", bound="CertifiedNetwork")
 P = ParamSpec("P")
@@ -92,31 +93,39 @@ class _Reporter:
 
     def __init__(self, report: Progress, points: int, work: float) -> None:
         self._report, self._last, self._work = report, (0, points), work
-        self._start, self._first, self._is_known = 0.0, -1, False
+        self._step, self._start, self._is_known = (0, 0, 0), 0.0, False
+        self._begin = time.perf_counter()
 
     def tell(self, done: int, total: int) -> None:
         """Report the number of points done, and of all points."""
         self._last = (done, total)
+        if 0 < done < total and not self._is_known:
+            self._predict((time.perf_counter() - self._begin) / done * (total - done))
         self._report("certificate", done, total)
 
     def repeat(self, phase: str, done: int, total: int) -> None:
         """Report the same again: so many evaluations of one step of the work are done."""
-        if not self._is_known:
-            self._measure(done)
+        if not self._is_known and total > _LARGE_STEP * self._work:
+            self._measure(done, total)
         self._report("certificate", *self._last)
 
-    def _measure(self, done: int) -> None:
-        """Announce the time of all evaluations when a second of them was measured."""
-        now = time.perf_counter()
-        if self._first < 0 or done <= self._first:  # another step begins; its first part compiles
-            self._start, self._first = now, done
-        elif now - self._start > _MEASURED:
-            self._is_known = True
-            seconds = self._work * (now - self._start) / (done - self._first)
-            if seconds > LONG:
-                n = self._last[1]
-                points = f"{n} point{'s' if n > 1 else ''}"
-                self.announce(f"certificate: {points}, about {format_seconds(seconds)}")
+    def _measure(self, done: int, total: int) -> None:
+        """Announce the time of all evaluations when a second of one step was measured."""
+        now, (first, last, size) = time.perf_counter(), self._step
+        if total != size or done <= last:  # another step begins, and its first part compiles
+            self._step, self._start = (done, done, total), now
+            return
+        self._step = (first, done, total)
+        if now - self._start > _MEASURED:
+            self._predict(self._work * (now - self._start) / (done - first))
+
+    def _predict(self, seconds: float) -> None:
+        """Announce the time that the certificate takes, once, if it is long."""
+        self._is_known = True
+        if seconds > LONG:
+            n = self._last[1]
+            points = f"{n} point{'s' if n > 1 else ''}"
+            self.announce(f"certificate: {points}, about {format_seconds(seconds)}")
 
     def announce(self, text: str) -> None:
         """Report a line of text."""

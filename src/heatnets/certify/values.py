@@ -43,8 +43,14 @@ def certify(
         steps[later] = _choose_steps(u, t, x, later, options)
 
     def draw(pending: list[int], pairs: int, batch: int) -> None:
-        """As many points at a time as memory allows, all with the same number of steps."""
-        together, done = max(1, CHUNK // (4 * pairs * problem.dim)), 0
+        """As many points at a time as memory allows, all with the same number of steps.
+
+        One where paths take steps: that is no slower, and progress is reported.
+        """
+        together = 1
+        if problem.coefficients is None:
+            together = max(1, CHUNK // (4 * pairs * problem.dim))
+        done = 0
         for k in np.unique(steps[pending]):
             group = [i for i in pending if steps[i] == k]
             for first in range(0, len(group), together):
