@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -31,12 +32,17 @@ def heatnets(*arguments, cwd):
 
 
 def test_demo_solves_measures_and_draws(tmp_path):
-    done = heatnets("demo", "--dim", "5", "--out", "picture.svg", "--json", cwd=tmp_path)
+    done = heatnets("demo", "--out", "picture.svg", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["errors"]["l2"] < 1e-4 < result["monte_carlo"]["l2"]
+    # -log E 2/(1 + |√2 ξ|²) by the law of |ξ|, chi with 100 degrees of freedom.
+    r = np.linspace(0, 20, 40_001)[1:]
+    density = np.exp(99 * np.log(r / 10) - r**2 / 2)
+    exact = -np.log(np.sum(2 / (1 + 2 * r**2) * density) / np.sum(density))
+    assert result["exact"] == pytest.approx(exact, rel=1e-6)
+    assert abs(result["value"] - exact) <= 3 * result["halfwidth"] < 3e-3 * exact
     assert (tmp_path / "picture.svg").read_text().count("<path") > 10
-    assert "relative L2 error" in done.stderr
+    assert "tolerance met" in done.stderr
 
 
 def test_one_bar_for_a_solve():

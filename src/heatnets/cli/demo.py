@@ -11,6 +11,8 @@ from heatnets._core.errors import InputError, NumericalError
 from heatnets.cli import terminal
 from heatnets.cli.terminal import option
 
+_DEMO_TOLERANCE = 1e-3
+
 
 def demo(
     dim: Annotated[int, option("Number of space dimensions.", True)] = 100,
@@ -20,47 +22,44 @@ def demo(
     ),
     as_json: terminal.JsonFlag = False,
 ) -> None:
-    """Solve a forced heat equation in 100 dimensions, measure the error, draw a picture."""
+    """Solve a control problem in 100 dimensions, compare with its exact value, draw a picture."""
     if out.suffix not in (".png", ".svg", ".pdf") or not out.parent.is_dir():
         raise InputError(
             f"`out` must be a .png, .svg or .pdf file in a folder that exists; got {out}."
         )
     console = terminal.console(as_json)
     console.print(
-        f"u_t = Δu + F(t, x) in {dim} dimensions, u(t, x) = (t + e^-t) Σ sin(2 x_i) / √d known, "
-        "0 <= t <= 0.5"
+        f"The least cost of steering in {dim} dimensions: the Hamilton-Jacobi-Bellman equation\n"
+        f"u_t = Δu - |∇u|², u(0, x) = log((1 + |x|²)/2), for x in [-1, 1]^{dim}, 0 <= t <= 1"
     )
     import heatnets as hn
     from heatnets.solvers.options import make_options
     from heatnets.summary import why_unsolved
 
-    problem = hn.problems.get("oscillating", dim=dim)
+    at_point = hn.problems.get("hamilton-jacobi", dim=dim)
+    problem = hn.Problem(dim, 1.0, at_point.initial, source=at_point.source, exact=at_point.exact)
+    options: dict[str, Any] = {"tol": _DEMO_TOLERANCE, "seed": seed}
     start = time.perf_counter()
-    with terminal.SolveBar(console, make_options(problem, seed=seed)) as progress:
-        u = hn.solve(problem, seed=seed, progress=progress)
+    with terminal.SolveBar(console, make_options(problem, **options)) as progress:
+        u = hn.solve(problem, progress=progress, **options)
     seconds = time.perf_counter() - start
     if u.solved is False:
         raise NumericalError(why_unsolved(u.stats))
-    s = u.stats
-    t, x = hn.random_points(problem, 1000, seed)
-    exact = hn.exact_values(problem, t, x)
-    errors = hn.relative_errors(u(t, x), exact)
-    # Plain Monte Carlo at the first 100 points, with as many evaluations per point as the network.
-    samples = 2 * sum(s["features"])
-    estimate = hn.montecarlo.importance(problem, t[:100], x[:100], samples=samples, seed=seed)
-    monte_carlo = hn.relative_errors(estimate.value, exact[:100])
-    hn.plots.save(hn.plots.line(u), out)
-    facts = {
-        **u.summary(seconds=seconds).facts,
-        "relative L2 error": f"{errors.l2:.1e} at 1000 random points (L∞ {errors.linf:.1e})",
-        "plain Monte Carlo": f"{monte_carlo.l2:.1e} with as many evaluations per point",
+    x = [0.0] * dim
+    value, exact = (float(v) for v in (u(1.0, x), hn.exact_values(problem, 1.0, x)))
+    half = u.stats["estimated_error"] * abs(value)
+    hn.plots.save(hn.plots.line(u, times=[0.1, 0.5, 1.0]), out)
+    more = {
+        "u(1, 0)": f"{value:.4f} ± {half:.1g} (estimated, without the exact value)",
+        "exact value": f"{exact:.4f}: u is off by {abs(value - exact):.1g}",
         "picture": str(out),
     }
-    terminal.print_table(console, facts)
+    console.print(u.summary(seconds=seconds, more=more))
     if as_json:
-        content = {name: s[name] for name in ("features", "rows", "estimated_error", "seed")}
+        names = ("features", "rows", "estimated_error", "tolerance_met", "seed")
+        content = {name: u.stats[name] for name in names}
         content |= {"dim": dim, "seconds": seconds, "picture": str(out)}
-        content |= {"errors": errors._asdict(), "monte_carlo": monte_carlo._asdict()}
+        content |= {"value": value, "halfwidth": half, "exact": exact}
         terminal.print_json(content)
 
 

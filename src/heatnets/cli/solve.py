@@ -154,6 +154,7 @@ def _solve(
             stated=problem_file.words,
             certificates=[(request.t, request.x, cert) for request, cert in certificates],
             reproduce=shlex.join(["heatnets", *(a for a in sys.argv[1:] if a != "--resume")]),
+            summary=summary,
         )
         atomic_files.write(report, page)
         console.print(f"report: {report}")

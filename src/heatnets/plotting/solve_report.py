@@ -17,6 +17,7 @@ from heatnets.plotting import figures, html
 from heatnets.plotting.html import Picture, Section, number, plain_table, seconds
 from heatnets.plotting.line_plots import rms_size
 from heatnets.solution import Solution, why_unsolved
+from heatnets.summary import SolveSummary
 
 _CAPTIONS = {
     "slices": (
@@ -41,6 +42,7 @@ def page(
     stated: list[tuple[str, str]],
     certificates: list[tuple[float, np.ndarray, Certificate]],
     reproduce: str,
+    summary: SolveSummary | None = None,
 ) -> str:
     """Build a self-contained HTML page about one solve.
 
@@ -53,6 +55,8 @@ def page(
         stated: the problem as its author stated it, rows of a name and a formula.
         certificates: (t, x, solution.certify(t, x)) of single points; may be empty.
         reproduce: the command, or the code, that repeats the computation.
+        summary: the summary whose verdict opens the page; default one of `certificates`. Give it
+            where a certificate failed, which `certificates` does not show.
 
     Returns:
         The HTML text.
@@ -76,9 +80,10 @@ def page(
         _computation(solution),
         Section("again", "How to compute it again", [note], [], [], code=reproduce),
     ]
-    certified = [bool(cert.certified) for _, _, cert in certificates]
-    verdict = solution.summary(certified=certified).verdict
-    return html.page(title, intro, sections, verdict=verdict, flowing=True)
+    if summary is None:
+        certified = [bool(cert.certified) for _, _, cert in certificates]
+        summary = solution.summary(certified=certified)
+    return html.page(title, intro, sections, verdict=summary.verdict, flowing=True)
 
 
 def _answer(
