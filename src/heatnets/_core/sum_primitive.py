@@ -103,8 +103,7 @@ class _Program:
 
     def transposed(self, shape: tuple[int, ...]) -> _Program:
         """The transpose of a sum that is linear in its last argument, which has a shape."""
-        terms = _Transposed(self.terms, shape)
-        return replace(self, terms=terms, shape=shape, workspace=2 * self.workspace)
+        return replace(self, terms=_Transposed(self.terms, shape), shape=shape)
 
 
 @dataclass(frozen=True)
@@ -116,12 +115,19 @@ class _Directional:
 
     def __call__(self, context: PyTree, features: Any, weights: Array, *args: Array) -> Array:
         *point, v = args
+        along = self.of_argument(context, features, weights, point)
+        return jax.jvp(along, (point[self.index],), (v,))[1]
 
-        def along(argument: Array) -> Array:
+    def of_argument(
+        self, context: PyTree, features: Any, weights: Array, point: Sequence[Array]
+    ) -> Callable[[Array], Array]:
+        """`terms` as a function of the argument alone."""
+
+        def function(argument: Array) -> Array:
             moved = [*point[: self.index], argument, *point[self.index + 1 :]]
             return self.terms(context, features, weights, *moved)
 
-        return jax.jvp(along, (point[self.index],), (v,))[1]
+        return function
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,9 @@ class _Transposed:
 
         zero = jnp.zeros(self.shape)
         try:
+            if isinstance(self.terms, _Directional):  # the gradient, as JAX computes it
+                function = self.terms.of_argument(context, features, weights, point)
+                return jax.vjp(function, point[self.terms.index])[1](c)[0]
             return jax.linear_transpose(linear, zero)(c)[0]
         except Exception:  # loops of unknown length have no reverse mode
             units = jnp.eye(zero.size).reshape(-1, *self.shape)
