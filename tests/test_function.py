@@ -261,6 +261,15 @@ def test_at_a_time():
             u.at(wrong)
 
 
+def test_it_may_be_made_inside_a_program():
+    u = solution("terminal").with_stats({})
+    u.__dict__.pop("function", None)
+    x = np.array([90.0, 100.0, 110.0])
+    inside = jax.jit(lambda x: u.function(0.2, x))(x)
+    assert inside == jnp.float32(u(0.2, x))
+    assert gap(u.function(0.2, x), u(0.2, x)) < SAME  # no tracer was kept
+
+
 def test_shapes_are_checked():
     u = solution("terminal")
     for t, x in ((0.1, np.ones(4)), (0.1, np.ones((5, 3))), (np.zeros(5), np.ones((5, 3)))):

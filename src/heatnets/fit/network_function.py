@@ -132,7 +132,8 @@ def network_function(
         # As an argument of a program, JAX would round a NumPy array to float32 if it runs in that.
         return jax.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf
 
-    coordinates = _Coordinates(
-        to_jax(transform), to_jax(float(horizon)), jax.tree.map(to_array, equation)
-    )
+    with jax.ensure_compile_time_eval():  # arrays, not tracers, also if it is made inside a program
+        coordinates = _Coordinates(
+            to_jax(transform), to_jax(float(horizon)), jax.tree.map(to_array, equation)
+        )
     return NetworkFunction(coordinates, blocks, dim, ctx)
