@@ -118,14 +118,11 @@ def solve(
             `max_rounds`) or of other versions is refused. The file is not deleted at the end.
 
     Returns:
-        A `Solution`. Its `stats` describe the solve:
-
-        - `estimated_error` (adaptive solver only): relative root-mean-square error over
-          (0, T] x region (at t = T for a `Point`), plus one standard error.
-        - `residual_train`, `residual_held_out`: root-mean-square misfits of the rows (equation or
-          mild rows) used in the fit and held out of it, relative to the right-hand side (to u0/T
-          if that is zero).
-        - `warnings`: all warnings given during the solve.
+        A `Solution`. Its `stats` describe the solve. `estimated_error` (adaptive solver only) is
+        the relative root-mean-square error over (0, T] x region (at t = T for a `Point`), plus one
+        standard error. `residual_train` and `residual_held_out` are root-mean-square misfits of the
+        rows used in the fit and held out of it, relative to the right-hand side (to u0/T if that is
+        zero). `warnings` has all warnings given during the solve.
 
     >>> import heatnets as hn
     >>> problem = hn.problems.get("oscillating", dim=5)
