@@ -176,7 +176,7 @@ def find_roots(
             below = (g > 0) == rises
             low, high = jnp.where(below, low, z), jnp.where(below, z, high)
             newton = z - g / jnp.where(slope == 0, 1.0, slope)
-            inside = (newton > low) & (newton < high) & (slope != 0)
+            inside = (newton >= low) & (newton <= high) & (slope != 0)
             return low, high, jnp.where(inside, newton, 0.5 * (low + high))
 
         rises = ~signs[cell, kink]  # g > 0 at the upper end

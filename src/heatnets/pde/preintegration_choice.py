@@ -39,8 +39,9 @@ _EXACT, _RESOLVED = 1e-9, 1e-6  # relative errors of a quadrature: wanted, and s
 _SAFETY = 4.0  # times the largest error of a quadrature on sampled lines: the bound
 _MAX_ROOTS = 8  # on one line
 _NEGLIGIBLE = 0.001  # share of lines whose quadrature may be wrong, over a region
-_TOUCHING = 0.05  # cosine of the angle between a line and a kink's normal below which they touch
-_MAX_TOUCHING = 0.01  # share of crossings, weighted by the normal density, that may touch
+_FAR = 6.0  # standard deviations of a path: kinks that are further away do not matter
+_TOUCHING = 0.2  # cosine of the angle between a line and a kink's normal below which they touch
+_MAX_TOUCHING = 0.002  # share of crossings, weighted by the normal density, that may touch
 _COMBINATIONS = 64  # random combinations of the kinks' normals that are tried as directions
 
 
@@ -129,16 +130,18 @@ def _choose_kinks(
     """
     dim = lines.y.shape[1]
     g, normals = map_points(_arguments, (kinks, diffusion), (lines.y,), 64 * dim, ctx)
+    usable = np.all(np.isfinite(g), axis=0) & np.all(np.isfinite(normals), axis=(0, 2))
+    g, normals = np.where(usable, g, 0.0), np.where(usable[:, None], normals, 0.0)
     sizes = np.linalg.norm(normals, axis=2)
-    usable = np.all(np.isfinite(g), axis=0) & np.all(np.isfinite(sizes) & (sizes > 0), axis=0)
-    chosen: list[int] = []
-    for i in np.flatnonzero(usable):
-        distance = g[:, i] / (lines.sigma * sizes[:, i])
-        is_new = not any(_is_multiple(g[:, i], g[:, j]) for j in chosen)
-        if np.min(np.abs(distance)) < 6 and is_new:
-            chosen.append(int(i))
-    weights = np.exp(-0.5 * np.minimum((g / (lines.sigma[:, None] * sizes)) ** 2, 100.0))
     units = normals / np.where(sizes > 0, sizes, 1.0)[:, :, None]
+    # Standard deviations of a path from the point to the kink.
+    width = lines.sigma[:, None] * sizes
+    distance = np.divide(np.abs(g), width, out=np.full_like(g, np.inf), where=width > 0)
+    chosen: list[int] = []
+    for i in np.flatnonzero(np.min(distance, axis=0) < _FAR):
+        if not any(_is_multiple(g[:, i], g[:, j]) for j in chosen):
+            chosen.append(int(i))
+    weights = np.exp(-0.5 * np.minimum(distance, _FAR) ** 2)
     means = [weights[:, i] @ units[:, i] for i in chosen]
     units_of_means = [mean / (np.linalg.norm(mean) or 1.0) for mean in means]
     return replace(kinks, chosen=tuple(chosen)), np.array(units_of_means).reshape(-1, dim)

@@ -100,7 +100,7 @@ def solve(
         train_region: region in which the rows are placed; default the region of the problem.
         enforce: what a row states: "equation" (the PDE at a point), or "mild" (the network equals
             a Monte Carlo sample of the mild solution at a point). Default "equation"; without
-            `features`, "mild" if kinks or jumps are detected in the data.
+            `features`, "mild" if the data have kinks or jumps that features cannot integrate.
         mild_samples: number of Monte Carlo samples per mild row; default 256.
         solver: least-squares solver: "svd" (scaled columns, small singular values cut off; the
             default), "qr" (scaled columns, damped), "pinv" (Moore-Penrose) or "cholesky" (normal

@@ -1,0 +1,260 @@
+"""Kinks named from programs, and features that integrate them in one direction."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.scipy.stats import norm
+
+import heatnets as hn
+from heatnets._core.execution import make_context
+from heatnets.features.equation import build_equation
+from heatnets.pde.function import Function
+from heatnets.pde.kinks import UnnamedKink, name_kinks
+from heatnets.pde.preintegration import find_roots, quadrature
+from heatnets.pde.preintegration_choice import choose_preintegration
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+X = np.array([1.0, -2.0, 3.5])
+
+# A function, and the arguments at X at whose zeros its pieces meet.
+NAMED = {
+    "maximum": (lambda x: jnp.maximum(jnp.sum(x) - 1, 0.0), [1.5]),
+    "abs": (lambda x: jnp.abs(x[0] - x[1]), [3.0]),
+    "where": (lambda x: jnp.where(jnp.sum(x) > 1, x[0], 2.0), [1.5]),
+    "select": (lambda x: jax.lax.select(x[0] < x[1], x[0], x[1]), [3.0]),
+    "relu": (lambda x: jax.nn.relu(x[0] - 0.25), [0.75]),
+    "leaky": (lambda x: jax.nn.leaky_relu(x[0]), [1.0]),
+    "clip": (lambda x: jnp.clip(x[0], -1, 2), [-2.0, 1.0]),
+    "comparison": (lambda x: (x[0] > 0.5) * x[1], [0.5]),
+    "sign": (lambda x: jnp.sign(x[1]), [-2.0]),
+    "two": (lambda x: 1.0 * ((x[0] > 0) & (x[1] < 1)), [1.0, -3.0]),
+    "nested": (lambda x: jnp.minimum(jnp.maximum(x[2] - 1, 0), 0.5), [2.5, 2.0]),
+    "max-call": (lambda x: jnp.maximum(jnp.max(x) - 1, 0), [-3.0, 2.5, 2.5]),
+    "worst-of": (jnp.min, [-3.0, 5.5]),
+    "calls": (lambda x: jnp.sum(jax.nn.relu(x - 1)), [0.0, -3.0, 2.5]),
+    "cond": (lambda x: jax.lax.cond(x[0] > 0, lambda: x[0], lambda: 0.0), [1.0]),
+    "table of comparisons": (lambda x: jnp.arange(3.0)[jnp.sum(x[0] > jnp.array([0, 2]))], [1, -1]),
+    "jit": (jax.jit(lambda x: jnp.abs(x[0])), [1.0]),
+    "smooth": (lambda x: jnp.sum(jnp.sin(x)), []),
+}
+HIDDEN = {
+    "interp": lambda x: jnp.interp(x[0], jnp.array([0.0, 1, 2]), jnp.array([0.0, 1, 0])),
+    "table": lambda x: jnp.arange(5.0)[jnp.int32(x[0])],
+    "floor": lambda x: jnp.floor(x[0]),
+    "sort": lambda x: jnp.sort(x)[-2],
+    "argmax": lambda x: x[jnp.argmax(x)],
+    "many": lambda x: jnp.sum(jnp.abs(x[0] - jnp.arange(100))),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_kinks_are_named(name):
+    f, values = NAMED[name]
+    kinks, count = name_kinks(Function(f), 3)
+    found = kinks(jnp.asarray(X))
+    assert count == len(values)
+    np.testing.assert_allclose(np.abs(found), np.abs(values), atol=1e-14)
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_hidden_kinks_are_said(name):
+    with pytest.raises(UnnamedKink):
+        name_kinks(Function(HIDDEN[name]), 3)
+
+
+S = np.array([[0.5, 0.0, 0.0], [0.2, 0.4, 0.0], [-0.1, 0.2, 0.3]])
+
+
+def stated(f, **given):
+    region = given.pop("region", hn.Box(-0.3, 0.3))
+    return hn.Problem(3, 0.7, initial=f, diffusion=hn.Factor(S), region=region, **given)
+
+
+def prepared(f):
+    """The canonical problem with its rule, and its equation."""
+    problem, ctx = stated(f).canonical, make_context()
+    with ctx.active():
+        rule, why = choose_preintegration(problem, 0, ctx)
+        assert rule is not None, why
+        problem = replace(problem, preintegration=rule)
+        return problem, build_equation(problem, 0)[0]
+
+
+def path(t):
+    return (), jnp.sqrt(2 * t)
+
+
+PAYOFFS = {
+    "basket": lambda x: jnp.maximum(jnp.exp(x) @ np.array([0.3, 0.5, 0.2]) - 1, 0.0),
+    "step": lambda x: jnp.where(jnp.sum(jnp.exp(x)) > 3.1, 1 + x[0] ** 2, 0.3 * x[1]),
+    "spread": lambda x: jnp.clip(jnp.sum(jnp.exp(x)), 2.8, 3.3) + 0.1 * x[0],
+    "twice": lambda x: (
+        jnp.maximum(jnp.sum(x) + 0.2 * x[0] * x[1], 0) + (jnp.sum(x) + 0.2 * x[0] * x[1] > 0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["step", "spread", "twice"])
+def test_features_are_line_integrals_and_residuals_are_their_derivatives(name, unoptimised):
+    f = PAYOFFS[name]
+    problem, equation = prepared(f)
+    initial, t, x = equation.functions["initial"], jnp.asarray(0.4), jnp.array([0.1, -0.2, 0.1])
+    eta = jnp.asarray(S @ np.array([0.4, -1.1, 0.7]))
+
+    def value(t, x):
+        return initial.transport((), x, jnp.sqrt(2 * t), eta)
+
+    found, residual = jax.jit(lambda: initial.transport_with_residual(path, t, x, eta))()
+    # The integral, by the midpoint rule with a million points: 1e-6 at a jump.
+    rule = problem.preintegration
+    across = eta - (rule.conormal @ eta) * rule.axis
+    z = (np.arange(10**6) + 0.5) * 16e-6 - 8
+    line = x + jnp.sqrt(2 * t) * (across + z[:, None] * rule.axis)
+    integral = 16e-6 * jnp.sum(jax.vmap(f)(line) * norm.pdf(z))
+    assert abs(found - integral) < 1e-5
+    assert abs(found - value(t, x)) < 1e-13
+    # (∂_t - tr(A D²))φ by automatic differentiation, through the roots.
+    rate = jax.jit(lambda: jax.jvp(lambda s: value(s, x), (t,), (1.0,))[1])()
+
+    def along(v):
+        def shifted(e):
+            return value(t, x + e * v)
+
+        return jax.jvp(lambda e: jax.jvp(shifted, (e,), (1.0,))[1], (0.0,), (1.0,))[1]
+
+    second = jax.jit(jax.vmap(along))(jnp.asarray(S.T))
+    size = abs(rate) + np.sum(np.abs(second))
+    assert abs(residual - (rate - np.sum(second))) < 1e-6 * size
+    assert abs(residual) > 1e-4 * size
+
+
+def test_a_ridge_is_exact_in_every_direction(unoptimised):
+    """u0 = max(c·x - k, 0): φ is the formula of Bachelier, and its residual is zero."""
+    c, k = np.array([0.5, -1.0, 2.0]), 0.2
+    _, equation = prepared(lambda x: jnp.maximum(x @ c - k, 0.0))
+    initial, rng = equation.functions["initial"], np.random.default_rng(0)
+    evaluate = jax.jit(lambda t, x, e: initial.transport_with_residual(path, t, x, e))
+    for _ in range(5):
+        t, x, e = rng.random(), 0.3 * rng.standard_normal(3), S @ rng.standard_normal(3)
+        value, residual = evaluate(t, x, e)
+        width, mean = np.sqrt(2 * t) * np.linalg.norm(S.T @ c), c @ x - k
+        exact = mean * norm.cdf(mean / width) + width * norm.pdf(mean / width)
+        assert abs(value - exact) < 1e-10
+        assert abs(residual) < 1e-10
+
+
+def test_at_the_initial_time_features_are_the_data():
+    _, equation = prepared(PAYOFFS["basket"])
+    for x in (np.zeros(3), np.array([0.3, 0.1, -0.2])):
+        value = equation.functions["initial"].transport((), jnp.asarray(x), 0.0, jnp.ones(3))
+        assert abs(value - PAYOFFS["basket"](x)) < 1e-12
+
+
+def test_all_roots_on_a_line():
+    problem, _ = prepared(PAYOFFS["spread"])
+    rule = replace(problem.preintegration, roots=3, cells=16)
+    roots, count = find_roots(rule, jnp.zeros(3), jnp.asarray(1.0))
+    assert count == 2
+    assert roots.exists.tolist().count(True) == 2
+    for z in np.asarray(roots.z)[np.asarray(roots.exists)]:
+        total = float(jnp.sum(jnp.exp(z * rule.axis)))
+        assert min(abs(total - 2.8), abs(total - 3.3)) < 1e-12
+
+
+@pytest.mark.parametrize("where", [-7.0, -1.0, 0.0, 3.0, 7.4])
+def test_quadratures_between_roots(where):
+    z, weights = map(np.asarray, quadrature(jnp.array([where]), 24))
+    for a in (0.0, 0.5, 1.0):  # ∫ e^{az} N(z) over the part above the root
+        above = np.sum(np.where(z > where, weights * np.exp(a * z - a**2 / 2), 0.0))
+        assert abs(above - norm.cdf(a - where)) < 1e-9
+
+
+def sphere(x):
+    return jnp.maximum(1 - 4 * jnp.sum(x**2), 0.0)
+
+
+@jax.custom_jvp
+def opaque(x):
+    return jnp.maximum(jnp.sum(x), 0.0)
+
+
+@opaque.defjvp
+def _(primals, tangents):
+    (x,), (v,) = primals, tangents
+    return opaque(x), jnp.where(jnp.sum(x) > 0, jnp.sum(v), 0.0)
+
+
+DECLINED = {
+    "hides": lambda x: jnp.interp(jnp.sum(x), jnp.array([-1.0, 0.0, 1.0]), jnp.array([0.0, 0, 1])),
+    "touch": sphere,
+    # A kink that is named, and one behind a square root that is not.
+    "converge": lambda x: jnp.maximum(x[0], 0.0) + jnp.sqrt((x[0] - 0.2) ** 2 + 1e-30),
+}
+
+
+@pytest.mark.parametrize("why", DECLINED)
+def test_where_no_direction_serves_the_reason_is_said(why):
+    ctx = make_context()
+    with ctx.active():
+        rule, reason = choose_preintegration(stated(DECLINED[why]).canonical, 0, ctx)
+    assert rule is None
+    assert why in reason
+
+
+def test_a_custom_derivative_hides_no_kink():
+    problem, _ = prepared(opaque)
+    assert problem.preintegration.roots == 1
+
+
+def test_a_hidden_kink_trains_on_mild_rows_and_says_why():
+    with pytest.warns(hn.HeatnetsWarning, match="mild rows .* since `scan` hides where its kinks"):
+        u = hn.solve(stated(DECLINED["hides"]), tol=0, max_rounds=1, seconds=0.1)
+    assert u.stats["enforce"] == "mild"
+
+
+@pytest.fixture(scope="module")
+def basket():
+    """A call on the mean of three assets; no closed form, but lines and a plane give it."""
+    return hn.solve(stated(PAYOFFS["basket"], region=hn.Box(-0.2, 0.2)), tol=0, max_rounds=1)
+
+
+def basket_value(t, x):
+    """u(t, x) by Gauss-Hermite quadrature over a plane of lines, and Gauss-Legendre on each."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    problem, equation = prepared(PAYOFFS["basket"])
+    e = np.linalg.solve(S, problem.preintegration.axis)
+    plane = np.linalg.svd(e[None])[2][1:]
+    a, b = np.meshgrid(nodes, nodes)
+    noise = (a[..., None] * plane[0] + b[..., None] * plane[1]).reshape(-1, 3) @ S.T
+    values = jax.vmap(
+        lambda v: equation.functions["initial"].transport((), jnp.asarray(x), jnp.sqrt(2 * t), v)
+    )(jnp.asarray(noise))
+    return float(np.outer(weights, weights).reshape(-1) @ values / (2 * np.pi))
+
+
+def test_a_basket_is_solved_by_the_equation_and_certified(basket):
+    """Far better than plain Monte Carlo with as many paths as the network has features."""
+    assert basket.stats["enforce"] == "equation"
+    assert "pre-integrated" in basket.stats["laplacian"]["initial"]
+    assert not basket.stats["warnings"]
+    x = np.array([0.1, -0.1, 0.05])
+    exact = basket_value(0.7, x)
+    assert abs(basket(0.7, x) - exact) < 3e-3 * exact
+    sure = basket.certify(0.7, x, samples=1024)
+    assert sure.certified
+    assert "residual" in sure.method
+    assert sure.halfwidth < 1e-3 * exact
+    assert abs(sure.value - exact) < 2 * sure.halfwidth
+    plain = hn.montecarlo.importance(basket.problem, 0.7, x, samples=1024)
+    assert plain.high - plain.low > 30 * sure.halfwidth
+
+
+def test_it_is_stored(basket, tmp_path):
+    again = hn.load(basket.save(tmp_path / "basket.heatnets"), basket.problem)
+    t, x = hn.random_points(basket.problem, 5, seed=1)
+    assert np.array_equal(again(t, x), basket(t, x))
+    assert np.array_equal(again.residual(t, x), basket.residual(t, x))
