@@ -35,9 +35,7 @@ OWN = {
 KINDS = {
     "source": lambda: hn.solve(hn.problems.get("nonseparable", dim=5), max_rounds=1),
     "no source": lambda: hn.solve(hn.problems.get("radial-gaussian", dim=10), max_rounds=1),
-    "kinks": lambda: hn.solve(
-        hn.problems.get("kinked-ridge", dim=5), max_rounds=1, enforce="mild"
-    ),
+    "kinks": lambda: hn.solve(hn.problems.get("kinked-ridge", dim=5), max_rounds=1, enforce="mild"),
     "flow": lambda: hn.solve(hn.problems.get("allen-cahn", dim=3, horizon=0.3), max_rounds=1),
     "slopes": lambda: hn.solve(hn.problems.get("hamilton-jacobi", dim=3), max_rounds=1),
     "steps": lambda: hn.solve(hn.problems.get("hyperbolic", dim=2), max_rounds=1),
