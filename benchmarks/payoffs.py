@@ -103,7 +103,9 @@ def _call(c: np.ndarray, b: np.ndarray) -> np.ndarray:
         z = np.full(len(c), 12.0 * sign)
         for _ in range(20):  # Newton's method from outside: monotone, since the mean is convex
             terms = c * np.exp(b * z[:, None])
-            z = z - (terms.sum(axis=1) - STRIKE) / (terms @ b)
+            outside = sign * (terms @ b) > 0  # else there is no root on this side
+            slope = np.where(outside, terms @ b, 1.0)
+            z = np.where(outside, z - (terms.sum(axis=1) - STRIKE) / slope, sign * 12.0)
         above = ndtr(sign * (b - z[:, None]))
         value += np.sum(total * above, axis=1) - STRIKE * ndtr(-sign * z)
     return value

@@ -36,7 +36,8 @@ class Stub(NetworkEvaluator):
     """A network of which only some functions are known."""
 
     def __init__(self, problem, **functions):
-        vars(self).update(error_problem=problem.canonical, **functions)
+        canonical = problem.canonical
+        vars(self).update(canonical=canonical, error_problem=canonical, **functions)
 
 
 def crude(name, dim, features, **options):
@@ -187,10 +188,11 @@ def test_a_spike_in_the_source_that_no_row_saw():
     assert found.halfwidth[0] < 0.25 * added
 
 
-def test_data_joined_from_pieces_are_not_trusted_to_the_residual():
+def test_data_joined_from_pieces_are_integrated():
     """Data made of smooth pieces, max(x, 0)³, are treated like data with kinks.
 
-    They are C², but a fit can make their residual vanish almost everywhere and be wrong by a tenth.
+    They are C², but a fit of their plain features can make the residual vanish almost everywhere
+    and be wrong by a tenth.
     """
     problem = hn.Problem(
         dim=1,
@@ -198,16 +200,14 @@ def test_data_joined_from_pieces_are_not_trusted_to_the_residual():
         initial=lambda x: jnp.maximum(x[0], 0.0) ** 3,
         exact=lambda t, x: _cubed(x[0], jnp.sqrt(2 * t) + 1e-30),
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", hn.HeatnetsWarning)
-        u = hn.solve(problem, tol=1e-3, max_rounds=2, seed=1)
+    u = hn.solve(problem, max_rounds=1, seed=1)
     assert "pre-integrated" in u.stats["laplacian"]["initial"]
-    assert not u.stats["tolerance_met"] or hn.measure(u).l2 <= 1e-3
-    t, x = hn.random_points(problem, 40, seed=5)
-    sure, exact = u.certify(t, x), hn.exact_values(problem, t, x)
+    assert u.stats["tolerance_met"]
+    assert hn.measure(u).l2 <= 1e-3
+    t, x = hn.random_points(problem, 10, seed=5)
+    sure, exact = u.certify(t, x, samples=256), hn.exact_values(problem, t, x)
     off = np.abs(sure.value - exact)
-    assert sure.method.startswith("martingale")
-    assert np.sum((off > sure.halfwidth)[sure.certified]) <= 6
+    assert np.sum((off > sure.halfwidth)[sure.certified]) <= 3
     assert not np.any((off > 3 * sure.halfwidth)[sure.certified])
 
 

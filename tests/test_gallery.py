@@ -27,7 +27,7 @@ TOLERANCE = {
     "allen_cahn": (5e-4, None),
     "control": (1e-3, 1e-4),
     "one_dimension": (1e-4, 5e-3),
-    "basket": (0.15, None),  # three half-widths of the interval that is asked for
+    "basket": (1e-6, None),
     "forced": (2e-3, 1e-2),  # a fixed size: 2e-3 over the region
     "own_problem": (5e-4, 3e-3),
     "steering": (0.1, None),  # of the time steps, 0.03 seen; left alone a path costs 3.2 more

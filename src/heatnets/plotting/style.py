@@ -95,6 +95,7 @@ def set_log_decades(ax: Any) -> None:
         low = min(max(y.min(), 1e-3 * np.median(y)) for y in curves)
         high = max(y.max() for y in curves)
         first, last = np.floor(np.log10(low / 2)), np.ceil(np.log10(high * 2))
+        ax.set_autoscaley_on(False)  # where all values are equal, Matplotlib would warn
         ax.set_ylim(10.0**first, 10.0**last)
 
 
