@@ -623,7 +623,7 @@ def test_a_tolerance_is_met_or_said():
     assert hn.solve(problem, tol=0, max_rounds=1).stats["tolerance_met"] is None
     with pytest.raises(hn.InputError, match="`tol` is for choosing a size"):
         hn.solve(problem, tol=1e-3, features=(8, 0))
-    for wrong in (0.0, 2.0, "small"):
+    for wrong in (-1.0, 2.0, "small"):
         with pytest.raises(hn.InputError, match="`tol` must be"):
             hn.solve(problem, tol=wrong)
 

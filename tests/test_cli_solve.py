@@ -126,7 +126,8 @@ def test_what_is_not_certified_ends_with_three(heatnets, tmp_path, monkeypatch):
     done = heatnets("eval", "own.heatnets", "--at", "-", "--certify")
     assert done.code == 3
     assert "not certified: 2 of 2 points" in done.err
-    assert float(done.out.splitlines()[1].split(",")[2]) == pytest.approx(EXACT, rel=1e-6)
+    first = next(csv.DictReader(io.StringIO(done.out)))
+    assert float(first["value"]) == pytest.approx(EXACT, rel=1e-6)
 
 
 def test_a_finished_result_is_not_solved_again_by_resume(heatnets, tmp_path):
@@ -150,7 +151,7 @@ def test_python_problems_need_their_file_again(heatnets, tmp_path):
 
 def test_templates_and_the_list_of_problems(heatnets, tmp_path):
     assert heatnets("new", "first").code == 0
-    assert heatnets("solve", "first.toml", "--seconds", "0.5", "--seed", "3", "--json").code == 0
+    assert heatnets("solve", "first.toml", "--tol", "0.05", "--seed", "3", "--json").code == 0
     done = heatnets("new", "first")
     assert done.code == 5
     assert "is there already" in done.err
@@ -263,7 +264,7 @@ FAULTS = {
         "`memory` allows 1.00 MiB; the first round needs",
     ),
     "memory, fixed size": (
-        {"f.toml": TOML.replace("max_rounds = 1", "features = [4000, 0]")},
+        {"f.toml": TOML.replace("tol = 0\nmax_rounds = 1", "features = [4000, 0]")},
         ["f.toml", "--memory", "64MiB"],
         4,
         "would fit",
@@ -320,7 +321,10 @@ FAULTS = {
         "`samples` must be a whole number",
     ),
     "a file to delete": (
-        {"f.toml": TOML.replace("max_rounds = 1", "checkpoint = 'v.txt'"), "v.txt": "mine"},
+        {
+            "f.toml": TOML.replace("tol = 0\nmax_rounds = 1", "checkpoint = 'v.txt'"),
+            "v.txt": "mine",
+        },
         ["f.toml"],
         2,
         "unknown key `checkpoint` in [solve]",

@@ -249,7 +249,7 @@ def test_arity_counts_required_positional_parameters():
 
 def test_arguments_that_are_named_settle_the_doubt():
     source = hn.Function(lambda t, x, u=2.0: u * smooth(x), arguments="t x")
-    assert hn.Problem(**{**GOOD, "source": source}).source is source
+    assert hn.Problem(**{**GOOD, "source": source}).source.function is source.function
 
 
 def test_prices_that_are_not_discounted_get_a_hint():

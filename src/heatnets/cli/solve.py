@@ -15,7 +15,7 @@ from heatnets._core import atomic_files
 from heatnets._core.errors import InputError, NumericalError
 from heatnets.cli import point_files, terminal
 from heatnets.cli.exit_codes import exit_on_signals
-from heatnets.cli.sweep import run_sweep
+from heatnets.cli.sweep import combinations, run_sweep
 from heatnets.cli.tasks import INTERVAL, Task, describe_point, flag
 from heatnets.cli.terminal import option
 
@@ -76,15 +76,16 @@ def solve(
     size = None if memory is None else size_in_bytes(memory)
     arguments = {"tol": tol, "seconds": seconds, "seed": seed, "memory": size, "device": device}
     arguments = {k: v for k, v in arguments.items() if v is not None}
+    choices = combinations(sweep or [])
+    if sweep and resume:
+        raise InputError("--resume goes on with one solve: leave it out with --set.")
     with terminal.words_for(file) as translate:
         if not sweep:
             outputs = _Outputs(target, report, values, as_json)
             _solve(file, at, arguments, outputs, resume, console, translate)
             return
-        if resume:
-            raise InputError("--resume goes on with one solve: leave it out with --set.")
         tables = values or Path(f"{file.stem}-sweep.csv"), report or Path(f"{file.stem}-sweep.html")
-        run_sweep(file, sweep, at, arguments, target, tables, console, as_json)
+        run_sweep(file, choices, at, arguments, target, tables, console, as_json)
 
 
 class _Outputs(NamedTuple):

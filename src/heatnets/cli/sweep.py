@@ -23,7 +23,7 @@ _MOST = 1000  # problems of one sweep
 
 def run_sweep(
     file: Path,
-    settings: list[str],
+    choices: list[dict[str, Any]],
     at: Path | None,
     arguments: Mapping[str, Any],
     target: Path,
@@ -35,7 +35,7 @@ def run_sweep(
 
     Args:
         file: the problem file.
-        settings: texts like "a=1,2,3".
+        choices: values of keys of the file, one dictionary for each solve (`combinations`).
         at: file of points to certify, or None.
         arguments: keywords of `hn.solve` from the command line.
         target: the results are written beside it, with a number in their names.
@@ -43,7 +43,6 @@ def run_sweep(
         console: where lines are printed.
         as_json: also print the rows as JSON.
     """
-    choices = _combinations(settings)
     values, report = tables
     point_files.check_output(values, (".csv", ".npz"))
     point_files.check_output(report, (".html",))
@@ -81,7 +80,7 @@ def run_sweep(
         )
 
 
-def _combinations(settings: list[str]) -> list[dict[str, Any]]:
+def combinations(settings: list[str]) -> list[dict[str, Any]]:
     """All combinations of the values of "name=1,2,3" texts, the last name varying fastest."""
     choices = dict[str, list[Any]]()
     for text in settings:
