@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 import warnings
 from types import SimpleNamespace
 
@@ -21,6 +22,7 @@ from heatnets.fit.entry_cache import EntryCache
 from heatnets.pde import smoothness
 from heatnets.solvers import adaptive, stopping
 from heatnets.solvers.candidate_fits import DEGREES, Dictionary
+from heatnets.solvers.growth import Growth
 from heatnets.solvers.options import make_options
 from heatnets.solvers.run import Run
 from heatnets.solvers.validation import BlockSizes, ValidationSet
@@ -56,6 +58,32 @@ def test_rounds_end_by_number_and_not_by_the_clock(kinked):
     assert u.stats["stopped"] == "`max_rounds` = 2 rounds were made"
     with pytest.raises(hn.InputError, match="`max_rounds` ends a growth"):
         hn.solve(problem, features=(8, 8), max_rounds=2)
+
+
+@pytest.mark.parametrize("kinked", [False, True])
+def test_a_round_that_the_clock_ends_is_given_up(kinked, monkeypatch):
+    """The result is then that of the rounds before, to the last bit, and a warning says so."""
+    problem = hn.problems.get("kinked-ridge" if kinked else "radial-gaussian", dim=3)
+    options = {"tol": 0, "enforce": "mild" if kinked else None}
+    whole = hn.solve(problem, max_rounds=1, **options)
+    monkeypatch.setattr(Growth, "time_limit", lambda self, needed: "")
+    with pytest.warns(hn.HeatnetsWarning, match="`seconds` = 0.001 ended round 1.* Raise the lim"):
+        ended = hn.solve(problem, seconds=1e-3, **options)
+    assert ended.stats["stopped"] == "`seconds` = 0.001 ended round 1, which is given up"
+    assert len(ended.stats["history"]) == 1
+    for one, other in zip(whole.weights, ended.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_slow_machine_gives_the_same_bits(monkeypatch):
+    problem = hn.problems.get("nonseparable", dim=4)
+    options = {"tol": 1e-2, "seconds": 1e6}
+    usual, clock = hn.solve(problem, **options), time.perf_counter
+    monkeypatch.setattr(time, "perf_counter", lambda: 1e3 * clock())
+    slow = hn.solve(problem, **options)
+    assert slow.stats["history"][-1].seconds > 100 * usual.stats["history"][-1].seconds
+    for one, other in zip(usual.weights, slow.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def growth(error=1e-3, stalled=0, rounds=1, tol=None, met=False, max_rounds=None, floor=0.0):

@@ -520,3 +520,29 @@ def test_a_perfect_fit_is_not_accused_by_the_maximum_principle():
     fit = dictionary.solve(columns, 3)
     found = dictionary.validation.assess(fit.weights, columns, 3, dictionary.rows)
     assert found.excess < 1.2
+
+
+def test_the_interval_at_a_point_holds_and_is_sharp():
+    """Samples of an error 0.01 of a value 2: 99 % intervals hold, and fall like 1/√n."""
+    rng, held, widths = np.random.default_rng(0), [], []
+    for n in (100, 1600):
+        for _ in range(300):
+            samples = 0.01 + 0.1 * rng.standard_normal((n, 4))
+            values = np.full(n, 1.99)
+            found = statistics.relative_interval_at_point(samples, values, np.zeros(n), 0.99)
+            held.append(found.low <= 0.005 <= found.high)
+            widths.append(found.high - found.value)
+    assert 0.97 <= np.mean(held) <= 1
+    assert np.mean(widths[300:]) < 0.3 * np.mean(widths[:300])
+
+
+def test_at_a_point_noise_does_not_decide_about_a_tolerance():
+    """More samples are drawn while noise leaves open whether the tolerance is met."""
+    origin = hn.Point(np.zeros(3))
+    problem = hn.Problem(3, 0.5, initial=lambda x: 2 / (1 + x @ x), region=origin)
+    loose, tight = (
+        hn.solve(problem, tol=tol, max_rounds=2).stats["check"]["residual_samples"]
+        for tol in (0.3, 4e-3)
+    )
+    assert loose == 512
+    assert tight > 512

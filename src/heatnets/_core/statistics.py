@@ -288,6 +288,31 @@ def relative_l2_interval(
     return relative_of_squares(*squares, (error_unit, u_unit), rounding, confidence, pool)
 
 
+def relative_interval_at_point(
+    corrections: np.ndarray, values: np.ndarray, rounding: np.ndarray, confidence: float
+) -> RelativeError:
+    """Interval for the relative error of a fit at one point, from samples of its error there.
+
+    All samples have the same mean, so that their number alone decides how sharp it is.
+
+    Args:
+        corrections: independent samples of u - fit, of any shape.
+        values: values of the fit, all the same.
+        rounding: rounding errors of the values.
+        confidence: for example 0.95.
+    """
+    ci = confidence_interval(corrections.reshape(1, -1), confidence, "samples")
+    mean, half, floor = float(ci.mean[0]), float(ci.half[0]), rms(rounding)
+    scale = abs(float(np.mean(values)) + mean)
+    if not scale > 2 * half:
+        return RelativeError(np.inf, 0.0, np.inf, scale or 1.0, (SIZE_UNKNOWN,))
+    low, high = max(abs(mean) - half, 0.0) / (scale + half), (abs(mean) + half) / (scale - half)
+    value, low, high = (
+        float(np.hypot(error, floor / scale)) for error in (abs(mean) / scale, low, high)
+    )
+    return RelativeError(value, low, high, scale, ci.reasons[0])
+
+
 def relative_of_squares(
     error: np.ndarray,
     true: np.ndarray,

@@ -71,8 +71,7 @@ class EquationGrowth(Growth):
         with run.clock.phase("pilot"):
             self.data, self.skipped = build_equation(run.problem, run.options.seed)
             if self.state.block_sizes is None:
-                sizes = _choose_block_sizes(run, self.data)
-                self.state.block_sizes = sizes.at_point() if run.problem.region.is_point else sizes
+                self.state.block_sizes = _choose_block_sizes(run, self.data)
                 # At a point, the estimate of a round may be all noise.
                 margin = _NOISY / 2 if run.problem.region.is_point else 1.0
                 self.state.next_check_below = margin * (run.options.tol or np.inf)
@@ -200,7 +199,7 @@ class EquationGrowth(Growth):
         samples = max(samples, _FINAL_RESIDUALS * fit.features // points)
         is_point = self.run.problem.region.is_point
         for factor, stream in _FINAL_CHECKS[: 3 if is_point else 2]:
-            size = (points, factor * samples) if is_point else (factor * points, samples)
+            size = (factor * points, samples)
             start_points = _choose_test_points(self.dictionary, fit, size[0], stream)
             test_set = ValidationSet(
                 self.run, rows.data, stream, size, sizes.row_chunk, start_points

@@ -200,7 +200,7 @@ class Dictionary:
             rows=len(self.rows.points[0]),
             degree=degree,
             solved=solved,
-            error=max(min(estimate.error, estimate.high), estimate.disagreement),
+            error=float(max(min(estimate.error, estimate.high), estimate.disagreement)),
             training_residual=rms(np.asarray(A @ solved.weights - b)) / estimate.size,
             validation_residual=estimate.residual,
             score=score,

@@ -46,15 +46,6 @@ class BlockSizes(NamedTuple):
     # More points here: a small error may be larger in some places.
     test: tuple[int, int] = (256, 2)
 
-    def at_point(self) -> BlockSizes:
-        """The sizes if the region is one point: as many samples, in fewer groups.
-
-        All samples have the same mean there. The mean square is estimated by products within a
-        group of S samples; with G groups its noise is proportional to 1/(S √G).
-        """
-        (validation, v), (test, s) = self.validation, self.test
-        return self._replace(validation=(validation // 8, 8 * v), test=(test // 16, 16 * s))
-
 
 class Assessment(NamedTuple):
     """Estimates for one fit; errors are relative to the rms of u over (0, T] x region."""
@@ -140,7 +131,7 @@ class ValidationSet:
         If `rows` is given, the maximum principle is checked at its points too.
         """
         samples, residual, source, value, terms, _ = self.sample(weights, columns, degree)
-        square = statistics.mean_square(samples, self.paths.pool)
+        error = self._root_mean_square(samples)
         scale = rms(value) or 1.0
         rounding = rms(ROUNDING * terms + self.quadrature_error(weights, degree))
         size = max(rms(source), (rms(value / self.factor) or 1.0) / self.problem.horizon)
@@ -150,7 +141,7 @@ class ValidationSet:
             disagreement = self.reference.disagreement(value)
             high = np.inf if difference.reasons else difference.high
         return Assessment(
-            error=float(np.hypot(square.root, rounding)) / scale,
+            error=float(np.hypot(error, rounding)) / scale,
             spread=float(np.hypot(rms(samples), rounding)) / scale,
             tails=statistics.tail_weight(samples),
             residual=rms(residual) / size,
@@ -160,6 +151,20 @@ class ValidationSet:
             disagreement=disagreement / scale,
             high=high,
         )
+
+    def _root_mean_square(self, samples: np.ndarray) -> float:
+        """Root mean square of the error that (P, S) samples have, plus one standard error."""
+        if self.problem.region.is_point:  # all samples have the same mean
+            return float(abs(np.mean(samples)) + np.std(samples, ddof=1) / np.sqrt(samples.size))
+        return statistics.mean_square(samples, self.paths.pool).root
+
+    def interval(
+        self, samples: np.ndarray, value: np.ndarray, rounding: np.ndarray
+    ) -> statistics.RelativeError:
+        """Interval (99 %) for the relative error, from (P, S) samples of it."""
+        if self.problem.region.is_point:
+            return statistics.relative_interval_at_point(samples, value, rounding, 0.99)
+        return statistics.relative_l2_interval(samples, value, rounding, 0.99, self.paths.pool)
 
     def quadrature_error(self, weights: np.ndarray, degree: int) -> np.ndarray:
         """Bound for the error of features that are integrals, at the starting points, (P,)."""
@@ -243,13 +248,8 @@ def final_check(
     """
     assessment = test_set.assess(weights, columns, degree, rows)
     samples, _, _, value, terms, largest = test_set.sample(weights, columns, degree)
-    interval = statistics.relative_l2_interval(
-        samples,
-        value,
-        ROUNDING * terms + test_set.quadrature_error(weights, degree),
-        0.99,
-        test_set.paths.pool,
-    )
+    rounding = ROUNDING * terms + test_set.quadrature_error(weights, degree)
+    interval = test_set.interval(samples, value, rounding)
     source, slack, grown = _source_samples(test_set)
     monte_carlo, monte_carlo_998 = (
         test_set.reference.compare(value, level, source) for level in (0.99, 0.998)
