@@ -202,6 +202,37 @@ def test_a_sweep_writes_one_table(heatnets, tmp_path):
     assert "# set: a = 1.5" in heatnets("info", "own-2.heatnets").out
 
 
+def test_a_sweep_reads_points_once_and_names_its_columns_apart(heatnets, tmp_path, monkeypatch):
+    renamed = TOML.split("[[certify]]")[0]
+    for old, new in (("a*x", "low*x"), ("a^2", "low^2"), ("a =", "low =")):
+        renamed = renamed.replace(old, new)
+    (tmp_path / "low.toml").write_text(renamed)
+    monkeypatch.setattr("sys.stdin", io.StringIO("0.5, 0.3\n"))
+    given = ("solve", "low.toml", "--set", "low=1,2", "--at", "-")
+    done = heatnets(*given)
+    assert done.code == 0, done.err
+    head, *lines = csv.reader((tmp_path / "low-sweep.csv").read_text().splitlines())
+    rows = [dict(zip(head, line, strict=True)) for line in lines]
+    for row, a in zip(rows, (1.0, 2.0), strict=True):
+        assert float(row["set_low"]) == a
+        exact = np.exp(-(a**2) / 2) * 3 * np.sin(0.3 * a)
+        assert float(row["low"]) <= exact <= float(row["high"])
+    points = "0.5, 0.3\n"
+    (tmp_path / "p.csv").write_text(points)
+    done = heatnets(*given[:-1], "p.csv", "--values", "p.csv")
+    assert done.code == 2
+    assert "are the same file" in done.err
+    assert (tmp_path / "p.csv").read_text() == points
+    assert "Values are written as in TOML" in heatnets(*given[:3], "low=.5,1").err
+
+
+def test_a_sweep_whose_points_are_not_certified_ends_with_three(heatnets, tmp_path):
+    (tmp_path / "few.toml").write_text(TOML + "samples = 8\n")
+    done = heatnets("solve", "few.toml", "--set", "a=1,2")
+    assert done.code == 3
+    assert "2 of 2 problems were not solved as asked for" in done.err
+
+
 def test_a_problem_of_a_sweep_that_fails_does_not_end_the_others(heatnets, tmp_path):
     (tmp_path / "hard.toml").write_text(
         'problem = "nonseparable"\ndim = 5\n[solve]\ntol = 1e-9\nmax_rounds = 1\n'

@@ -188,6 +188,20 @@ def test_derivatives_in_time_and_of_second_order(name):
     assert gap(mixed, np.asarray(swapped)) < 1e-10
 
 
+def test_times_at_and_outside_of_the_horizon_in_float32():
+    u = solution("drift, reaction")
+    T, (_, x) = u.problem.horizon, (a[0] for a in points(u.problem))
+    late = np.nextafter(np.float32(T), np.float32(np.inf))  # as rounding may give
+    with jax.enable_x64(False):
+        slope = jax.grad(u.function)(late, x)
+        outside = [u.function(t, x) for t in (np.float32(-0.1), np.float32(1.1 * T))]
+    with jax.enable_x64(True):
+        by_t = jax.grad(u.function)(T, x)
+    assert float(slope) == pytest.approx(float(by_t), rel=1e-5)
+    assert by_t != 0
+    assert np.all(np.isnan(outside))
+
+
 @pytest.mark.usefixtures("x64")
 def test_a_loop_of_unknown_length_has_its_gradient_by_forward_mode():
     def initial(x):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,3 +47,47 @@ def test_warnings_point_at_the_line_of_the_user(call):
         call(hn.problems.get("oscillating", dim=3))
     line = (__file__, call.__code__.co_firstlineno)
     assert {(warning.filename, warning.lineno) for warning in shown} == {line}
+
+
+def test_a_function_that_reads_other_values_now_is_another_function():
+    # JAX keeps the programs of a function by its identity.
+    def value(problem):
+        u = hn.solve(problem, features=(8, 0), rows=(64, 0))
+        sure = u.certify(0.3, [0.0, 0.0], samples=256)
+        assert abs(u(0.3, [0.0, 0.0]) / exact - 1) < 0.1
+        assert sure.certified
+        assert sure.low <= exact <= sure.high
+        return u
+
+    strike = 1.0
+
+    def data(x):
+        return strike * jnp.sum(jnp.cos(x))
+
+    for strike in (1.0, 2.0):
+        exact = strike * 2 * np.exp(-0.3)
+        problem = hn.Problem(2, 0.3, data)
+        u = value(problem)
+    assert hn.Problem(2, 0.3, data).initial == problem.initial  # programs are shared
+    strike = 3.0
+    for call in (lambda: hn.solve(problem), lambda: u.certify(0.3, [0.0, 0.0])):
+        with pytest.raises(hn.InputError, match="`initial` reads a value from outside that has"):
+            call()
+
+
+@dataclasses.dataclass
+class Plain:
+    """A callable object that is not hashable."""
+
+    size: float
+
+    def __call__(self, x):
+        return self.size * jnp.sum(jnp.cos(x))
+
+
+@pytest.mark.usefixtures("unoptimised")
+def test_a_callable_object_may_be_unhashable_and_change():
+    data = Plain(1.0)
+    for data.size in (1.0, 2.0):
+        u = hn.solve(hn.Problem(2, 0.3, data), features=(8, 0), rows=(64, 0))
+        assert abs(u(0.3, [0.0, 0.0]) / (data.size * 2 * np.exp(-0.3)) - 1) < 0.1

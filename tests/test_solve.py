@@ -786,7 +786,9 @@ def test_many_problems_of_which_one_fails():
     ("problems", "options", "words"),
     [
         ([1], {}, "`problems` must be a list of hn.Problem; number 1 is 1"),
-        ([SWEEPS["partial"](1.0)], {"tol": 5}, "`tol` must be"),
+        ([SWEEPS["partial"](1.0)], {"tol": 5}, "problem 1 of 1: `tol` must be"),
+        ([SWEEPS["partial"](1.0)], {"tolerance": 0.1}, "no argument `tolerance`: did you mean"),
+        ([SWEEPS["partial"](1.0)], {"device": "abacus"}, "`device`"),
         ([SWEEPS["partial"](1.0)], {"checkpoint": "a.part"}, "the file of one solve"),
     ],
 )

@@ -56,7 +56,7 @@ def low_precision_constants(function: Callable[..., Any], closed: Any) -> list[s
     """
     captured = {name: value for name, value in _captured(function) if _is_low_array(value)}
     descriptions: list[str] = []
-    for constant in _constants(closed):
+    for constant in constants(closed):
         if isinstance(constant, jax.core.Tracer) or not is_rounded(constant):
             continue
         array = np.asarray(constant)
@@ -106,14 +106,14 @@ def is_rounded(value: Any) -> bool:
     return bool(np.any((scaled != np.round(scaled)) & (exact != np.round(exact))))
 
 
-def _constants(closed: Any) -> Iterator[Any]:
+def constants(closed: Any) -> Iterator[Any]:
     """The constants and the literal numbers of a jaxpr and of all jaxprs nested in it."""
     yield from getattr(closed, "consts", ())
     for equation in getattr(closed, "jaxpr", closed).eqns:
         yield from (v.val for v in equation.invars if hasattr(v, "val"))
         for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=is_program):
             if is_program(inner):
-                yield from _constants(inner)
+                yield from constants(inner)
 
 
 def is_program(value: Any) -> bool:

@@ -11,6 +11,7 @@ class ReasonKind(enum.Enum):
     NOT_FINITE = "samples or data are not finite"
     TOO_FEW_SAMPLES = "too few samples for an interval"
     HEAVY_TAILS = "a few samples carry the variance"
+    TOO_WIDE = "a requested half-width was not reached"
     EMPTY_COLUMNS = "columns of zeros were left out of a system"
     OUTSIDE_HORIZON = "a point has no value: its time is outside the horizon"
 

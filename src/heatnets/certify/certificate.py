@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heatnets._core import streams
+from heatnets._core.reasons import Reason, ReasonKind, is_kind
 from heatnets.pde.canonical import CanonicalProblem
 
 SCALED = ("value", "error", "halfwidth")  # fields in units of u, or of its slopes
@@ -143,9 +144,26 @@ class Certificate:
             return cert
         text = f"the half-width {target:.2g} was not reached: {cause} alone may be "
         missed = (cert.halfwidth > target) & (self.halfwidth <= target)
-        return cert.add_notes(
-            [(f"{text}{b:.2g}",) if m else () for b, m in zip(bound, missed, strict=True)]
-        )
+        notes = (Reason(ReasonKind.TOO_WIDE, f"{text}{b:.2g}") for b in bound)
+        return cert.add_notes([(n,) if m else () for n, m in zip(notes, missed, strict=True)])
+
+    def with_request(self, target: float | None) -> Certificate:
+        """The certificate of n points with the requested half-width; where it is wider, it says so.
+
+        Points of which more samples could not have made more have no message yet.
+        """
+        if target is None:
+            return self
+        cert = replace(self, requested=target)
+        notes: Reasons = []
+        for half, reached, reasons in zip(cert.widest, cert.reached, cert.reasons, strict=True):
+            text = (
+                f"the half-width {target:.2g} was not reached (it is {half:.2g}), and more samples "
+                "do not help"
+            )
+            is_silent = not reached and not any(is_kind(r, ReasonKind.TOO_WIDE) for r in reasons)
+            notes.append((Reason(ReasonKind.TOO_WIDE, text),) if is_silent else ())
+        return cert.add_notes(notes)
 
     def add_notes(self, notes: Reasons) -> Certificate:
         """The certificate of n points with further messages; what is certified stays so."""

@@ -16,6 +16,7 @@ from heatnets._core.errors import InputError, WarningLog, check_fraction, check_
 from heatnets._core.execution import ExecutionContext, Progress, Summary, make_context
 from heatnets._core.precision import EPS, with_x64
 from heatnets._core.progress import LONG, ProgressLines, format_seconds
+from heatnets._core.reasons import ReasonKind, is_kind
 from heatnets._core.statistics import MAX_KURTOSIS_RATIO
 from heatnets.certify import data_checks, derivatives, values
 from heatnets.certify.certificate import Certificate, CertifyOptions, RegionError, jump_reasons
@@ -98,9 +99,11 @@ class _Reporter:
 
     def tell(self, done: int, total: int) -> None:
         """Report the number of points done, and of all points."""
-        self._last = (done, total)
-        if 0 < done < total and not self._is_known:
-            self._predict((time.perf_counter() - self._begin) / done * (total - done))
+        now, (known, _) = time.perf_counter(), self._last
+        # The first point compiles; later ones tell how long the others take.
+        if 0 < known < done < total and not self._is_known:
+            self._predict((now - self._begin) / (done - known) * (total - done))
+        self._last, self._begin = (done, total), now
         self._report("certificate", done, total)
 
     def repeat(self, phase: str, done: int, total: int) -> None:
@@ -117,15 +120,15 @@ class _Reporter:
             return
         self._step = (first, done, total)
         if now - self._start > _MEASURED:
-            self._predict(self._work * (now - self._start) / (done - first))
+            self._predict(max(self._work - done, 0.0) * (now - self._start) / (done - first))
 
     def _predict(self, seconds: float) -> None:
-        """Announce the time that the certificate takes, once, if it is long."""
+        """Announce the time that the certificate still takes, once, if it is long."""
         self._is_known = True
         if seconds > LONG:
             n = self._last[1]
             points = f"{n} point{'s' if n > 1 else ''}"
-            self.announce(f"certificate: {points}, about {format_seconds(seconds)}")
+            self.announce(f"certificate: {points}, about {format_seconds(seconds)} more")
 
     def announce(self, text: str) -> None:
         """Report a line of text."""
@@ -322,6 +325,7 @@ class CertifiedNetwork:
             derivative: whether a derivative is certified.
         """
         samples, level, seed, target = check_certify_options(*arguments)
+        self.problem.check_unchanged()
         if derivative and self._canonical.source.uses_u:
             raise InputError(
                 "certified derivatives are for sources that do not depend on u: what the tangent "
@@ -378,12 +382,13 @@ class CertifiedNetwork:
         if transform.changes:
             # Rounding of exponentials and logarithms in the change of coordinates.
             cert = cert.widen(4 * EPS * np.abs(cert.value))
-        cert = replace(cert, requested=target)
-        if target is not None and np.any(missed := ~cert.reached):
-            first = int(np.argmax(missed))
+        cert = cert.with_request(target)
+        if np.any(missed := ~cert.reached):
+            reasons = cert.reasons[int(np.argmax(missed))]
+            why = next(why for why in reasons if is_kind(why, ReasonKind.TOO_WIDE))
             WarningLog().warn(
                 f"{int(np.sum(missed))} of {n} intervals are wider than halfwidth={target:g}, up "
-                f"to {float(np.max(cert.widest)):.2g}: {cert.reasons[first][-1]}."
+                f"to {float(np.max(cert.widest)):.2g}: {why}."
             )
         return cert.first_point() if points.single else cert
 

@@ -185,7 +185,7 @@ def sample_until_good(
         if pending:
             pairs = (3 if target is None else 1) * points[pending[0]].count
             # The first batch compiles, and says too little of the time.
-            if batch == 2 or target is None:
+            if batch == 2:
                 rate = (time.perf_counter() - start) / drawn
                 _announce(points, pending, unit, rate, options)
 
@@ -246,5 +246,6 @@ def _needs_more(point: PointSamples, unit: Any, target: float, samples: int) -> 
             f": about {needed:.1g} would be needed, and {most} are allowed. Ask for "
             f"{more}halfwidth={1.2 * reach:.1g}"
         )
-    point.missed = (f"the half-width {target:.2g} was not reached after {spent} samples{why}",)
+    text = f"the half-width {target:.2g} was not reached after {spent} samples{why}"
+    point.missed = (Reason(ReasonKind.TOO_WIDE, text),)
     return False

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 LARGEST = 2**30  # bytes of a file of points
 
 
-def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+def read(path: Path, problem: Problem, lines: str | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Read points from a CSV file (- is standard input), or from an npz file with arrays t and x.
 
     A CSV file has rows `t, x_1, ..., x_d`, or `t, x` with one number for all coordinates. The first
-    line may hold names; empty lines and lines that begin with # are skipped.
+    line may hold names; empty lines and lines that begin with # are skipped. `lines` is what
+    standard input held, if it was read before.
 
     Returns:
         t of shape (n,) and x of shape (n, dim).
@@ -42,7 +43,7 @@ def read(path: Path, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
         return _read_npz(path, problem)
     row_format = f"rows are t and {problem.dim} coordinates, or t and one number for all of them"
     t, x, has_header = list[float](), list[np.ndarray](), False
-    with _open(path) as file:
+    with _open(path) if lines is None else io.StringIO(lines) as file:
         try:
             for number, row in enumerate(csv.reader(file), 1):
                 if not row or row[0].lstrip().startswith("#"):

@@ -16,7 +16,7 @@ from heatnets._core.errors import InputError, NumericalError
 from heatnets.cli import point_files, terminal
 from heatnets.cli.exit_codes import exit_on_signals
 from heatnets.cli.sweep import combinations, run_sweep
-from heatnets.cli.tasks import INTERVAL, Task, describe_point, flag
+from heatnets.cli.tasks import INTERVAL, Task, check_apart, describe_point, flag
 from heatnets.cli.terminal import option
 
 if TYPE_CHECKING:
@@ -122,11 +122,7 @@ def _solve(
     target, report, values, as_json = outputs
     task = Task.read(file, at, arguments)
     problem_file, problem, options = task.file, task.file.problem, task.options
-    paths = [path.resolve() for path in (file, target, at, report, values) if path is not None]
-    if len(set(paths)) < len(paths):
-        raise InputError(
-            "two of FILE, --out, --at, --report and --values are the same file: name them apart."
-        )
+    check_apart(file, target, at, report, values)
     with atomic_files.file_lock(target, "name another result with --out"):
         checkpoint = _prepare_checkpoint(target, resume, console)
         if "features" not in options:

@@ -16,9 +16,11 @@ from heatnets._core import atomic_files
 from heatnets._core.errors import HeatnetsError, InputError, NumericalError
 from heatnets.cli import point_files, terminal
 from heatnets.cli.exit_codes import exit_on_signals
-from heatnets.cli.tasks import INTERVAL, Task, describe_point
+from heatnets.cli.tasks import INTERVAL, Task, check_apart, describe_point
 
 _MOST = 1000  # problems of one sweep
+_COLUMNS = {"t", "x", *INTERVAL, "certified", "estimated_error", "features", "seconds", "solved"}
+_COLUMNS |= {"result", "note"}
 
 
 def run_sweep(
@@ -47,21 +49,34 @@ def run_sweep(
     point_files.check_output(values, (".csv", ".npz"))
     point_files.check_output(report, (".html",))
     results = [target.with_stem(f"{target.stem}-{i}") for i in range(1, len(choices) + 1)]
+    check_apart(file, at, values, report, *results)
     for path in results:
         atomic_files.check_writable(path)
     # Every problem is read before the first one is solved, so that mistakes are found at once.
-    tasks = [Task.read(file, at, arguments, changes) for changes in choices]
-    exit_on_signals(lambda: f"finished problems are kept, with their table {values}")
+    lines = sys.stdin.read() if str(at) == "-" else None
+    tasks = [Task.read(file, at, arguments, changes, lines) for changes in choices]
     rows, failed = list[dict[str, Any]](), list[str]()
-    with atomic_files.file_lock(values, "name another table with --values"):
+    exit_on_signals(
+        lambda: (
+            f"finished problems are kept, with their table {values}"
+            if rows
+            else "no problem was finished, nothing is kept"
+        )
+    )
+    with (
+        atomic_files.file_lock(values, "name another table with --values"),
+        atomic_files.file_lock(target, "name other results with --out"),
+    ):
         for i, (changes, task, path) in enumerate(zip(choices, tasks, results, strict=True), 1):
             name = ", ".join(f"{key} = {value}" for key, value in changes.items())
             console.print(f"{i} of {len(tasks)}: {name}", soft_wrap=True)
             try:
-                rows += _solve(task, changes, path, console)
+                made, is_good = _solve(task, changes, path, console)
             except HeatnetsError as error:
-                rows.append({"set": changes, "verdict": f"Do not use: {error}", "solved": False})
-            if not all(row["solved"] for row in rows if row["set"] is changes):
+                made = [{"set": changes, "verdict": f"Do not use: {error}", "solved": False}]
+                is_good = False
+            rows += made
+            if not is_good:
                 failed.append(name)
             console.print(f"  {rows[-1]['verdict']}", soft_wrap=True)
             point_files.save(values, _columns(rows))
@@ -86,14 +101,15 @@ def combinations(settings: list[str]) -> list[dict[str, Any]]:
     for text in settings:
         key, equals, listed = text.partition("=")
         key = key.strip()
+        chosen, hint = list[Any](), ""
         try:
             chosen = tomllib.loads(f"v = [{listed}]")["v"]
         except tomllib.TOMLDecodeError:
-            chosen = []
+            hint = " Values are written as in TOML: 0.5, not .5; texts in quotes, 'a=\"mild\"'."
         if not (key and equals and chosen) or key in choices:
             raise InputError(
                 "--set needs a name and its values, like --set a=1,2,3, each name once; "
-                f"got {text!r}."
+                f"got {text!r}.{hint}"
             )
         choices[key] = chosen
     grid = [dict(zip(choices, v, strict=True)) for v in itertools.product(*choices.values())]
@@ -104,8 +120,15 @@ def combinations(settings: list[str]) -> list[dict[str, Any]]:
     return grid
 
 
-def _solve(task: Task, changes: dict[str, Any], path: Path, console: Any) -> list[dict[str, Any]]:
-    """Solve one problem, save it and certify its points; one row per point, at least one."""
+def _solve(
+    task: Task, changes: dict[str, Any], path: Path, console: Any
+) -> tuple[list[dict[str, Any]], bool]:
+    """Solve one problem, save it and certify its points.
+
+    Returns:
+        One row per point, at least one; and whether all is as it was asked for: the problem solved,
+        the tolerance met, all points certified.
+    """
     import heatnets as hn
 
     start = time.perf_counter()
@@ -120,13 +143,15 @@ def _solve(task: Task, changes: dict[str, Any], path: Path, console: Any) -> lis
         "set": changes,
         "verdict": summary.sentence,
         "solved": u.solved is not False and u.stats["tolerance_met"] is not False and not failed,
+        "failures": failed,
         "estimated_error": u.stats["estimated_error"],
         "features": sum(u.stats["features"]),
         "seconds": seconds,
         "result": str(path),
     }
     points = [describe_point(u, request, cert) for request, cert in certificates]
-    return [{**facts, "point": point} for point in points] or [facts]
+    is_good = bool(facts["solved"]) and all(certified)
+    return [{**facts, "point": point} for point in points] or [facts], is_good
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -140,7 +165,10 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
     def of_point(name: str) -> Any:
         return lambda row: row.get("point", {}).get(name)
 
-    columns: dict[str, Any] = {key: [row["set"][key] for row in rows] for key in rows[0]["set"]}
+    keys = rows[0]["set"]
+    # A swept parameter may have the name of another column.
+    names = {key: f"set_{key}" if key in _COLUMNS else key for key in keys}
+    columns: dict[str, Any] = {names[key]: [row["set"][key] for row in rows] for key in keys}
     columns["t"] = column(of_point("t"))
     sizes = {len(point["x"]) for row in rows if (point := row.get("point"))}
     if len(sizes) == 1:  # one dimension in all problems
@@ -154,7 +182,9 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:
     columns["result"] = column(lambda row: row.get("result"), "")
     columns["note"] = [
         point_files.join_notes(
-            "" if row["solved"] else row["verdict"], *(of_point("reasons")(row) or ())
+            "" if row["solved"] else row["verdict"],
+            *row.get("failures", ()),
+            *(of_point("reasons")(row) or ()),
         )
         for row in rows
     ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from heatnets._core.errors import HeatnetsError
+from heatnets._core.errors import HeatnetsError, InputError
 from heatnets.cli import point_files, terminal
 
 if TYPE_CHECKING:
@@ -31,7 +31,12 @@ class Task(NamedTuple):
 
     @classmethod
     def read(
-        cls, file: Path, at: Path | None, arguments: Mapping[str, Any], changes: Any = None
+        cls,
+        file: Path,
+        at: Path | None,
+        arguments: Mapping[str, Any],
+        changes: Any = None,
+        lines: str | None = None,
     ) -> Task:
         """Read the problem file and the file of points; errors are raised before any work.
 
@@ -40,6 +45,7 @@ class Task(NamedTuple):
             at: the file of points, or None.
             arguments: keywords of `hn.solve`, which replace those of the file.
             changes: other values for keys of the file.
+            lines: what standard input held, if `at` is - and it was read before.
         """
         import heatnets as hn
         from heatnets.io.problem_files import CertifyRequest, check_options
@@ -48,7 +54,7 @@ class Task(NamedTuple):
         problem, requests = problem_file.problem, list(problem_file.points)
         options = {**problem_file.options, **arguments}
         if at is not None:
-            t, x, _ = problem.as_points(*point_files.read(at, problem))
+            t, x, _ = problem.as_points(*point_files.read(at, problem, lines))
             requests += [CertifyRequest(float(a), b, {}) for a, b in zip(t, x, strict=True)]
         return cls(problem_file, requests, options, check_options(problem, options))
 
@@ -70,6 +76,15 @@ class Task(NamedTuple):
                 except HeatnetsError as error:
                     failed.append(f"no certificate at t = {request.t:g}: {error}")
         return certificates, failed
+
+
+def check_apart(*paths: Path | None) -> None:
+    """Raise `InputError` if two of the files of a command are the same one."""
+    given = [path.resolve() for path in paths if path is not None and str(path) != "-"]
+    if len(set(given)) < len(given):
+        raise InputError(
+            "two of FILE, --out, --at, --report and --values are the same file: name them apart."
+        )
 
 
 def flag(u: Solution, request: CertifyRequest) -> str:

@@ -41,9 +41,11 @@ class _Coordinates(eqx.Module):
 def _values(
     coordinates: _Coordinates, features: Feature, weights: Array, t: Array, x: Array
 ) -> Array:
-    """a(t) Σ w_j φ_j(s, y), at the user's t and x."""
+    """a(t) Σ w_j φ_j(s, y), at the user's t and x; NaN at times outside of [0, T]."""
     T, transform = coordinates.horizon, coordinates.transform
-    t = jnp.where((t > T) & (t <= T * ROUNDED_UP), T, t)
+    is_outside = (t < 0) | (t > T * ROUNDED_UP)
+    # A time that rounding in float32 has put past T is T, and keeps its derivative.
+    t = t + jax.lax.stop_gradient(jnp.where(is_outside, jnp.nan, jnp.minimum(t, T) - t))
     s, y = transform.to_canonical(t, x)
     sums = network.values(coordinates.equation, features, weights, s, y)
     return transform.value_scale(t) * sums

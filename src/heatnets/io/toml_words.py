@@ -15,6 +15,8 @@ _TRANSLATIONS = [
         "{ box = [low, high] }, { point = x } or { normal = { mean = m, std = s } }",
     ),
     (r"hn\.Box or hn\.Normal", "{ box = [low, high] } or { normal = { mean = m, std = s } }"),
+    (r"hn\.Point\(spot\), or hn\.Box\(0\.8 \* spot, 1\.2 \* spot\)", "{ box = [80, 120] }"),
+    (r"hn\.Box\(x - 1, x \+ 1\)", "{ box = [-1, 1] }"),
     (r"hn\.Box\(([^,()]+), ([^()]+)\)", r"{ box = [\1, \2] }"),
     (r"hn\.Point\(\[?([^\[\]()]*)\]?\)", r"{ point = \1 }"),
     (r"hn\.Point", "{ point = x }"),

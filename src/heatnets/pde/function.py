@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +19,7 @@ from jaxtyping import Array
 
 from heatnets._core.compilation import compiled, is_small_call
 from heatnets._core.errors import InputError, NotFiniteError, WarningLog, short_repr
-from heatnets._core.precision import LOW, is_low_precision, low_precision_constants
+from heatnets._core.precision import LOW, constants, is_low_precision, low_precision_constants
 
 _INDEX_CHECK = 1000  # up to this dimension functions are also called once outside a trace
 
@@ -42,6 +44,11 @@ class Function(eqx.Module):
     function: Callable[..., Any]
     laplacian: Callable[..., Any] | None = None
     arguments: str | None = eqx.field(static=True, default=None)
+    # Set where a problem checks the function: the shapes of its arguments, and a digest of its
+    # program. JAX keeps programs by their static data. With the digest a function that reads a
+    # global or an attribute gets a new program when that has another value.
+    _shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True, default=())
+    _version: str = eqx.field(static=True, default="")
 
     def __check_init__(self) -> None:
         for name in ("function", "laplacian"):
@@ -61,6 +68,16 @@ class Function(eqx.Module):
             return jnp.asarray(self.function(*args), jnp.result_type(float))
         with jax.enable_x64(True):
             return np.asarray(self.function(*(jnp.asarray(a, float) for a in args)), float)
+
+    def with_version(self, shapes: tuple[tuple[int, ...], ...]) -> Function:
+        """The same function of arguments of these shapes, with a digest of its program."""
+        parts = [self.function] if self.laplacian is None else [self.function, self.laplacian]
+        version = hashlib.sha256(b"".join(_digest(f, shapes) for f in parts)).hexdigest()
+        return replace(self, _shapes=shapes, _version=version)
+
+    def has_changed(self) -> bool:
+        """Whether the function reads values that have changed since a problem checked it."""
+        return bool(self._version) and self.with_version(self._shapes)._version != self._version
 
     def arity(self) -> list[str] | None:
         """Names of the required positional arguments; None if the signature cannot be read."""
@@ -120,11 +137,45 @@ def check_function(
         for a in arguments
     )
     _check_trace(name, function.function, args, log, shapes)
-    value, laplacian = _trace_parameters(function.function, args), function.laplacian
+    value, laplacian = _trace_parameters(_as_hashable(function.function), args), function.laplacian
     if laplacian is not None:
         _check_trace(f"{name}'s laplacian", laplacian, args, log, shapes)
-        laplacian = _trace_parameters(laplacian, args)
-    return replace(function, function=value, laplacian=laplacian)
+        laplacian = _trace_parameters(_as_hashable(laplacian), args)
+    checked = replace(function, function=value, laplacian=laplacian)
+    return checked.with_version(tuple(a.shape for a in args))
+
+
+def _as_hashable(f: Any) -> Any:
+    """A function that JAX can use as a key: a callable object without a hash goes by identity."""
+    if isinstance(f, Hashable) or not jax.tree_util.all_leaves([f]):
+        return f
+
+    @wraps(f)
+    def call(*args: Any) -> Any:
+        return f(*args)
+
+    return call
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # in the names of functions
+
+
+def _digest(f: Any, shapes: tuple[tuple[int, ...], ...]) -> bytes:
+    """A digest of the program of f: of its operations and of the values that it reads.
+
+    The arrays of a module are no part of it, since programs take them as arguments.
+    """
+    arrays, rest = eqx.partition(f, lambda leaf: isinstance(leaf, jax.Array | np.ndarray))
+
+    def call(arrays: Any, *args: Array) -> Any:  # a new function, so that JAX traces it anew
+        return eqx.combine(arrays, rest)(*args)
+
+    args = (jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes)
+    closed = jax.make_jaxpr(call)(arrays, *args)
+    parts = [_ADDRESS.sub("", str(closed.jaxpr)).encode()]
+    known = (value for value in constants(closed) if not isinstance(value, jax.core.Tracer))
+    parts += [np.asarray(value).tobytes() for value in known]
+    return hashlib.sha256(b"".join(parts)).digest()
 
 
 def _trace_parameters(f: Any, args: tuple[jax.ShapeDtypeStruct, ...]) -> Any:
@@ -206,7 +257,7 @@ def _check_trace(
     """Raise `InputError` if JAX cannot trace f to one real array of a permitted shape."""
     dim = next(a.shape[0] for a in args if a.shape)
     try:
-        closed, out = jax.make_jaxpr(f, return_shape=True)(*args)
+        closed, out = jax.make_jaxpr(lambda *a: f(*a), return_shape=True)(*args)
     except Exception as error:
         raise InputError(f"`{name}`{_trace_failure(error, dim)}") from error
     dtype = _check_result(name, jax.tree.leaves(out), shapes, dim)

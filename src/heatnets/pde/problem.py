@@ -202,6 +202,19 @@ class Problem:
         self.canonical = replace(canonical, warnings=self.warnings)
         self._frozen = True
 
+    @with_x64
+    def check_unchanged(self) -> None:
+        """Raise `InputError` if a function reads values that have changed since it was checked."""
+        field = self.canonical.coefficients
+        functions = {self.data_name: self.initial, "source": self.source, "exact": self.exact}
+        for name, function in {**functions, **(field.functions if field else {})}.items():
+            if isinstance(function, Function) and function.has_changed():
+                raise InputError(
+                    f"`{name}` reads a value from outside that has changed since the problem was "
+                    "made. Make the problem again after the change; or bind the value, "
+                    "functools.partial(f, strike=100.0), so that each problem keeps its own."
+                )
+
     def with_provenance(self, provenance: Mapping[str, Any] | None) -> Problem:
         """The same problem with the text or the name from which it can be made again."""
         other = copy(self)
@@ -428,11 +441,12 @@ def _hint_at_discounting(process: Process, log: WarningLog) -> None:
     """Warn if assets grow and nothing is discounted: prices are usually meant."""
     growth = process.growth if isinstance(process, GeometricBrownian) else 0.0
     if np.any(np.asarray(growth)):
-        rate = f"{float(growth):g}" if np.ndim(growth) == 0 else "rate"
+        advice = "your interest rate, negative, as `reaction`"
+        if np.ndim(growth) == 0:
+            advice = f"reaction={-float(growth):g}"
         log.warn(
             f"`growth` is {short_repr(growth)} and no `reaction` is given: u is the expected "
-            f"payoff, not discounted. For a price write reaction=-{rate.lstrip('-')}; "
-            "reaction=0 if this is meant."
+            f"payoff, not discounted. For a price write {advice}; reaction=0 if this is meant."
         )
 
 

@@ -25,8 +25,6 @@ from heatnets.solvers.fixed_size import solve_fixed_size
 from heatnets.solvers.options import OPTIONS, make_options
 from heatnets.solvers.run import Run
 
-_DECLINED_SECONDS = 0.1  # time budget for a problem whose result is declined anyway
-
 
 @with_x64
 def solve(
@@ -134,6 +132,7 @@ def solve(
     if not isinstance(problem, Problem):
         raise InputError(f"`problem` must be a hn.Problem; got {short_repr(problem)}.")
     options = make_options(problem, **keywords)
+    problem.check_unchanged()
     ctx = make_context(device, memory, progress)
     with ctx.active():
         return _solve(Run(problem.canonical, options, ctx)).with_problem(problem)
@@ -142,7 +141,7 @@ def solve(
 def _solve(run: Run) -> Solution:
     """Check the data for kinks and rare values, then run the fixed-size or the adaptive solver."""
     options, seed = run.options, run.options.seed
-    kinks = {}
+    has_tol, is_blind, kinks = options.tol is not None, False, dict[str, float]()
     if options.enforce != "mild":
         kinks = smoothness.find_kinks(run.problem, seed, run.ctx)
     if run.problem.source.uses_u and set(kinks) == {"source"}:
@@ -168,9 +167,10 @@ def _solve(run: Run) -> Solution:
             "care of it."
         )
     elif kinks and options.enforce == "equation":
+        is_blind = True
         run.log.warn(
-            f"{description}, which equation rows cannot see: the estimated error means nothing, "
-            "and `tol` cannot be judged. Leave `enforce` out."
+            f"not solved: {description}, which equation rows cannot see. Nothing is known about "
+            "the error. Leave `enforce` out."
         )
         options = replace(options, tol=None)
     elif kinks:
@@ -182,18 +182,20 @@ def _solve(run: Run) -> Solution:
     # Do the data on random paths from the region determine u?
     rng = run.rng("encounters")
     doubt = data_checks.doubt(run.problem, is_mild, rng, run.ctx)
-    has_tol = options.tol is not None
     if not is_adaptive:
         return _decline_if_doubtful(solve_fixed_size(run), doubt, has_tol, run.log)
     if doubt is not None and not doubt.curable:  # more rounds would gain nothing
         run.log.warn(_decline_message(doubt))
-        options = replace(options, seconds=min(options.seconds, _DECLINED_SECONDS), tol=None)
+        options = replace(options, max_rounds=1, tol=None)
     if is_mild:
         run.options = replace(options, enforce="mild", collocation="uniform")
         solution = MildGrowth(run).grow()
     else:
         run.options = replace(options, enforce="equation")
         solution = EquationGrowth(run).grow()
+    if is_blind:
+        unknown = {"estimated_error": math.inf, "tolerance_met": False if has_tol else None}
+        return solution.with_stats(unknown)
     return _decline_if_doubtful(solution, doubt, has_tol, run.log)
 
 

@@ -145,9 +145,12 @@ class Growth(abc.ABC):
         return self.finish(why)
 
     def _report(self, phase: str, done: int, total: int) -> None:
-        """Report progress to the user, and end a round at its deadline."""
+        """Report progress to the user, and end a round at its deadline.
+
+        A `Summary` comes when a round is complete: it is kept.
+        """
         self._user_ctx.progress(phase, done, total)
-        if self.run.elapsed > self._deadline:
+        if self.run.elapsed > self._deadline and not isinstance(phase, Summary):
             raise _OutOfTime
 
     def _record_round(self) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from heatnets._core.errors import HeatnetsError, InputError, WarningLog, short_repr
-from heatnets._core.execution import Progress, Summary
+from heatnets._core.errors import HeatnetsError, InputError, WarningLog, short_repr, suggest
+from heatnets._core.execution import Progress, Summary, make_context
 from heatnets.pde.problem import Problem
 from heatnets.solution import Solution
 from heatnets.solvers.entry import solve
-from heatnets.solvers.options import make_options
+from heatnets.solvers.options import OPTIONS, make_options
 
 _EXECUTION = ("memory", "device")
 
@@ -45,7 +45,13 @@ def solve_many(
     >>> bool(low(0.5, [0.0] * 3) > middle(0.5, [0.0] * 3) > high(0.5, [0.0] * 3))
     True
     """
+    if isinstance(problems, Problem):
+        raise InputError("`problems` must be a list of hn.Problem; got one. Call hn.solve for it.")
     chosen = list(problems)
+    for name in options:
+        if name not in (known := (*OPTIONS, *_EXECUTION)):
+            raise InputError(f"`hn.solve_many` has no argument `{name}`: {suggest(name, known)}")
+    make_context(options.get("device"), options.get("memory"), None)
     if "checkpoint" in options:
         raise InputError(
             "`checkpoint` is the file of one solve. Leave it out, or call hn.solve for each."
@@ -55,7 +61,10 @@ def solve_many(
             raise InputError(
                 f"`problems` must be a list of hn.Problem; number {i} is {short_repr(problem)}."
             )
-        make_options(problem, **{k: v for k, v in options.items() if k not in _EXECUTION})
+        try:
+            make_options(problem, **{k: v for k, v in options.items() if k not in _EXECUTION})
+        except InputError as error:
+            raise InputError(f"problem {i} of {len(chosen)}: {error}") from None
     solutions, log = list[Solution | HeatnetsError](), WarningLog()
     for i, problem in enumerate(chosen, 1):
         name = f"problem {i} of {len(chosen)}"
