@@ -104,6 +104,21 @@ class Certificate:
         value = rounded(float(self.network[index]), float(self.halfwidth[index]))
         return f"the network's value {value} lies outside"
 
+    @staticmethod
+    def join(parts: Sequence[tuple[np.ndarray, Certificate]]) -> Certificate:
+        """The certificate of all points from those of some, each with the indices of its points."""
+        (_, first), *others = parts
+        if not others:
+            return first
+        order = np.argsort(np.concatenate([chosen for chosen, _ in parts]))
+        certs = [cert for _, cert in parts]
+        reasons = [why for cert in certs for why in cert.reasons]
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(cert, name) for cert in certs])[order] for name in _ARRAYS
+        }
+        method = " or ".join(cert.method for cert in certs)
+        return replace(first, **arrays, reasons=tuple(reasons[i] for i in order), method=method)
+
     def rescale(self, unit: np.ndarray | float) -> Certificate:
         """The certificate in other units: `unit` times values, errors and half-widths."""
         return self.map(lambda a: unit * a, SCALED)
@@ -291,6 +306,8 @@ class CertifyOptions(NamedTuple):
             depend on the other points; None to use their index.
         rare: an error in the user's units that some path is known to have, and that samples may
             miss.
+        quadrature: errors of one feature, where features are integrals, on paths from the points,
+            (n,): as far as they are larger than the bound that the problem knows.
         hopeless: indices of points that are known not to be certified, or not to reach the
             half-width: they get `samples` samples and no more.
         announce: takes a line of text about long work that begins.
@@ -306,8 +323,16 @@ class CertifyOptions(NamedTuple):
     rounding_scale: np.ndarray | None = None
     marks: list[streams.Mark] | None = None
     rare: float = 0.0
+    quadrature: np.ndarray | None = None
     hopeless: frozenset[int] = frozenset()
     announce: Callable[[str], None] = lambda text: None
+
+    def at(self, chosen: np.ndarray) -> CertifyOptions:
+        """The options for some of the points."""
+        arrays = {name: getattr(self, name) for name in ("unit", "rounding_scale", "quadrature")}
+        some = {name: a if np.ndim(a) == 0 else a[chosen] for name, a in arrays.items()}
+        marks = None if self.marks is None else [self.marks[i] for i in chosen]
+        return self._replace(**some, marks=marks)
 
     def rng(self, stream: str, i: int) -> np.random.Generator:
         """The random generator of point i in a named stream."""

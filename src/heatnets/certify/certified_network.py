@@ -33,6 +33,7 @@ from heatnets.fit.assembly import time_powers, value_rows
 from heatnets.pde import smoothness
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.fingerprint import mark
+from heatnets.pde.preintegration_choice import LineErrors, line_errors
 from heatnets.pde.problem import Problem
 
 
@@ -135,6 +136,11 @@ class _Reporter:
         self._report(Summary(text), 1, 1)
 
 
+def _at_all(certify: Callable[..., Certificate]) -> Callable[..., Certificate]:
+    """The same function, with the indices `chosen` of its points as an argument."""
+    return lambda *arguments, chosen: certify(*arguments)
+
+
 class CertifiedNetwork:
     """A network ũ that solves a problem, with certificates: the base class of `Solution`."""
 
@@ -218,7 +224,8 @@ class CertifiedNetwork:
         """
         points = self._locate(t, x)
         arguments = (samples, confidence, seed, halfwidth)
-        return self._certify(values.certify, points, points.value_scale, arguments, progress)
+        certify = _at_all(values.certify)
+        return self._certify(certify, points, points.value_scale, arguments, progress)
 
     @in_context
     def certify_gradient(
@@ -253,7 +260,7 @@ class CertifiedNetwork:
         """
         points = self._locate(t, x, positive_time=True)
         arguments = (samples, confidence, seed, halfwidth)
-        certify = derivatives.certify_gradient
+        certify = _at_all(derivatives.certify_gradient)
         return self._certify(certify, points, points.slope, arguments, progress, derivative=True)
 
     @in_context
@@ -297,10 +304,11 @@ class CertifiedNetwork:
                 f"`direction` must be a vector of {self.problem.dim} finite numbers, not all zero, "
                 f"or one for each point; got shape {along.shape}."
             )
-        curves = self.problem.transform.push_curve(
-            points.t, points.x, along * np.ones_like(points.x)
-        )
-        certify = partial(derivatives.certify_curvature, curves=curves)
+        w, c = self.problem.transform.push_curve(points.t, points.x, along * np.ones_like(points.x))
+
+        def certify(u: NetworkEvaluator, *at: Any, chosen: np.ndarray) -> Certificate:
+            return derivatives.certify_curvature(u, *at, curves=(w[chosen], c[chosen]))
+
         arguments = (samples, confidence, seed, halfwidth)
         scale = points.value_scale
         return self._certify(certify, points, scale, arguments, progress, derivative=True)
@@ -314,10 +322,14 @@ class CertifiedNetwork:
         progress: Any,
         derivative: bool = False,
     ) -> Certificate:
-        """Check the options, certify values or derivatives, and add the doubts about the samples.
+        """Check the options, and certify values or derivatives.
+
+        Points whose paths meet kinks that features do not integrate get the martingale form, the
+        others the residual form.
 
         Args:
-            certify: `values.certify`, `derivatives.certify_gradient` or the like.
+            certify: `values.certify`, `derivatives.certify_gradient` or the like, at the points
+                with the indices `chosen`.
             points: where.
             unit: factor from quantities of the canonical problem to the user's.
             arguments: samples, confidence, seed and halfwidth, as the user gave them.
@@ -333,18 +345,17 @@ class CertifiedNetwork:
                 "u.gradient(t, x) is the network's; u.certify at two nearby points bounds a "
                 "difference."
             )
-        smooth = self._is_smooth_from(points.s, points.y)
-        if not smooth and derivative and self._canonical.coefficients is not None:
+        smooth = self._smooth_from(points.s, points.y)
+        if derivative and not np.all(smooth) and self._canonical.coefficients is not None:
             raise InputError(
                 "certified derivatives of data with kinks or jumps need constant coefficients: "
                 "the weight that takes a derivative's place is known for those. "
                 "Smooth the data, or certify values at nearby points."
             )
-        transform = self.problem.transform
+        transform, n = self.problem.transform, len(points.t)
         rounding_scale = None
         if transform.changes:
             rounding_scale = transform.rounding_scale(points.t, points.x)
-        n = len(points.t)
         levels = 1 if self.network.error_problem.coefficients is None else 3
         work = 1.3 * levels * n * samples  # with checks
         reporter = _Reporter(self._progress_callback(progress), n, work)
@@ -353,32 +364,25 @@ class CertifiedNetwork:
             confidence=level,
             seed=seed,
             halfwidth=target,
-            smooth=smooth,
+            smooth=True,
             tell=reporter.tell,
             announce=reporter.announce,
             unit=unit,
             rounding_scale=rounding_scale,
             marks=streams.marks(self._mark, points.t, points.x),
             rare=0.0 if derivative else self._rare_error,
+            quadrature=self._line_errors(points.s, points.y).difference,
         )
-        canonical_points = enumerate(zip(points.s, points.y, strict=True))
-        doubts = [self._sampling_doubts(s, y, options, i) for i, (s, y) in canonical_points]
-        options = options._replace(hopeless=self._hopeless_points(points, unit, options, doubts))
+        parts = []
         with self.network.reporting(reporter.repeat):
-            cert = certify(self.network, points.s, points.y, options)
-            if self._canonical.source.uses_u:
-                errors = cert.error / unit
-                left_out = linearization_error(self.network, points.s, points.y, options, errors)
-                more = unit * left_out.bound
-                cert = cert.add_allowance(more, left_out.reasons, "the error's square", target)
-            elif smooth and not derivative:
-                half, found = cert.halfwidth / unit, self._far_error > 0
-                far = far_error(self.network, points.s, points.y, options, half, found)
-                bound = unit * far.bound
-                cert = cert.add_allowance(bound, far.reasons, "paths that go far", target)
-        cert = cert.add_reasons(doubts, first=True)
-        if target is None and not smooth:
-            cert = cert.add_notes(cert.width_notes())
+            for is_smooth in (True, False):
+                chosen = np.flatnonzero(smooth == is_smooth)
+                if len(chosen):
+                    some = options.at(chosen)._replace(smooth=is_smooth)
+                    here = partial(certify, chosen=chosen)
+                    cert = self._certify_alike(here, points, some, chosen, derivative)
+                    parts.append((chosen, cert))
+        cert = Certificate.join(parts)
         if transform.changes:
             # Rounding of exponentials and logarithms in the change of coordinates.
             cert = cert.widen(4 * EPS * np.abs(cert.value))
@@ -392,20 +396,44 @@ class CertifiedNetwork:
             )
         return cert.first_point() if points.single else cert
 
-    def _hopeless_points(
+    def _certify_alike(
         self,
+        certify: Callable[..., Certificate],
         points: EvaluationPoints,
-        unit: np.ndarray,
         options: CertifyOptions,
-        doubts: list[tuple[str, ...]],
+        chosen: np.ndarray,
+        derivative: bool,
+    ) -> Certificate:
+        """Certify some of the points by one form, and add the doubts about their samples."""
+        s, y, unit, target = points.s[chosen], points.y[chosen], options.unit, options.halfwidth
+        pairs = enumerate(zip(s, y, strict=True))
+        doubts = [self._sampling_doubts(*at, options, i) for i, at in pairs]
+        options = options._replace(hopeless=self._hopeless_points(s, y, options, doubts))
+        cert = certify(self.network, s, y, options)
+        if self._canonical.source.uses_u:
+            left_out = linearization_error(self.network, s, y, options, cert.error / unit)
+            cert = cert.add_allowance(
+                unit * left_out.bound, left_out.reasons, "the error's square", target
+            )
+        elif options.smooth and not derivative:
+            half, found = cert.halfwidth / unit, self._far_error > 0
+            far = far_error(self.network, s, y, options, half, found)
+            cert = cert.add_allowance(unit * far.bound, far.reasons, "paths that go far", target)
+        cert = cert.add_reasons(doubts, first=True)
+        if target is None and not options.smooth:
+            cert = cert.add_notes(cert.width_notes())
+        return cert
+
+    def _hopeless_points(
+        self, s: np.ndarray, y: np.ndarray, options: CertifyOptions, doubts: list[tuple[str, ...]]
     ) -> frozenset[int]:
         """Points that more samples cannot help: what speaks against them is known beforehand."""
-        n, target = len(points.t), options.halfwidth
+        n, target, unit = len(s), options.halfwidth, options.unit
         if jump_reasons(self._canonical):
             return frozenset(range(n))
         hopeless = {i for i in range(n) if doubts[i]}
         if target is not None and self._canonical.source.uses_u:
-            left_out = linearization_error(self.network, points.s, points.y, options, np.zeros(n))
+            left_out = linearization_error(self.network, s, y, options, np.zeros(n))
             too_much = unit * left_out.bound >= target
             hopeless |= {i for i in range(n) if too_much[i] or left_out.reasons[i]}
         return frozenset(hopeless)
@@ -571,11 +599,21 @@ class CertifiedNetwork:
         """Whether the residual form may be used: neither data nor features have kinks or jumps."""
         return self.stats["family"] == "importance" and not self.kinks
 
-    def _is_smooth_from(self, t: np.ndarray, x: np.ndarray) -> bool:
-        """The same on paths from points t (n,), x (n, dim), which may lie outside the region."""
-        if not self._smooth:
-            return False
-        return not smoothness.find_kinks(self._canonical, self.stats["seed"], self._quiet, (t, x))
+    def _smooth_from(self, t: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """The same on paths from each of the points t (n,), x (n, dim), (n,).
+
+        The points may lie outside the region.
+        """
+        seed = self.stats["seed"]
+        if not self._smooth or smoothness.find_kinks(self._canonical, seed, self._quiet, (t, x)):
+            return np.zeros(len(t), bool)
+        return self._line_errors(t, x).share == 0
+
+    def _line_errors(self, t: np.ndarray, x: np.ndarray) -> LineErrors:
+        """Errors of features that are integrals, on paths from points t (n,), x (n, dim)."""
+        if self._canonical.preintegration is None:
+            return LineErrors(np.zeros(len(t)), np.zeros(len(t)))
+        return line_errors(self._canonical, self.stats["seed"], self._quiet, t, x)
 
     def _progress_callback(self, progress: Progress | None) -> Progress:
         """The callback of this call, or of the solve; where there is none, lines for long work."""

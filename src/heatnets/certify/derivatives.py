@@ -105,12 +105,13 @@ def _certify(
     name, n = derivative.name, len(t)
     network = derivative.network(x)
     base: Any = 0.0
-    rounding = EPS * np.abs(network)
+    rounding = noise = EPS * np.abs(network)
     if derivative.of_error:
         perturbed = perturbed_points(x, options, f"last bits of the {name}", 3)
         values = [network, *map(derivative.network, perturbed)]
-        base, rounding = network, rounding + 4 * np.std(values, axis=0, ddof=1)
-        for i, size in enumerate(u.quadrature_error(t)):
+        base, noise = network, noise + 4 * np.std(values, axis=0, ddof=1)
+        rounding = noise.copy()
+        for i, size in enumerate(u.quadrature_error(t, options.quadrature)):
             rounding[i] += derivative.scale(i, size)
     points = []
     for i in range(n):
@@ -120,7 +121,7 @@ def _certify(
             pilot = [options.rng(f"{name} certificate pilot", i)]
             (spread,) = martingale_form(u, t[[i]], x[[i]], MIN_PAIRS, pilot, 0).spread
             least = derivative.scale(i, 0.5 * float(spread))
-        point = VectorSamples(rounding[i], least)
+        point = VectorSamples(rounding[i], least, noise[i])
 
         def draw(pending: list[int], pairs: int, batch: int, point: VectorSamples = point) -> None:
             for i in pending:

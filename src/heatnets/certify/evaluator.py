@@ -100,8 +100,11 @@ class NetworkEvaluator:
         """ũ, and Σ |w_j φ_j|: the scale of its rounding errors."""
         return self._sum(network.values_with_abs_sum, self._data, self._floats, points)
 
-    def quadrature_error(self, t: np.ndarray) -> np.ndarray:
-        """Bound for the error of features that are integrals: that of one times Σ |w_j(t)|."""
+    def quadrature_error(self, t: np.ndarray, of_one: np.ndarray | None = None) -> np.ndarray:
+        """Bound for the error of features that are integrals: that of one times Σ |w_j(t)|.
+
+        `of_one` (n,) is the error of one feature, where it is known to be larger than usual.
+        """
         rule = self.canonical.preintegration
         if rule is None:
             return np.zeros_like(t)
@@ -109,7 +112,7 @@ class NetworkEvaluator:
             np.sum(np.abs(time_powers(t, w.shape[1] - 1)[0] @ np.asarray(w).T), axis=1)
             for _, w in self._blocks
         )
-        return rule.error * sum(sizes)
+        return np.maximum(rule.error, 0.0 if of_one is None else of_one) * sum(sizes)
 
     def gradient(self, *points: np.ndarray) -> np.ndarray:
         """∇ũ."""

@@ -76,7 +76,7 @@ def region_error(
         rngs = [streams.generator(seed, f"{stream} {i}", mark) for i in range(number)]
         value, terms = u.value(t, x)
         drawn: CorrectionSamples = form(u, t, x, pairs, rngs)
-        rounding = EPS * terms + (drawn.rounding if smooth else 0.0)
+        rounding = EPS * terms + u.quadrature_error(t) + (drawn.rounding if smooth else 0.0)
         rounding = rounding + step_bias_bound(drawn.steps.mean(axis=1))
         corrections, value = factor[:, None] * drawn.corrections, factor * value
         estimate = relative_l2_interval(

@@ -1,7 +1,8 @@
 """Sequential sampling: add samples at each point until the interval of their mean is good enough.
 
 With a requested half-width the samples are doubled where needed. Without it, and where tails look
-heavy, points get four times the samples, then sixteen times.
+heavy, points get four times the samples, then sixteen times. To stop as soon as all looks well
+would select the samples that have not met what is rare: then as many samples again must confirm it.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class PointSamples(ABC):
 
     Attributes:
         count: the number of independent samples (antithetic pairs).
-        rounding: bound for rounding errors that is part of the half-width.
+        rounding: bound for rounding errors, and for those of features that are integrals; part of
+            the half-width.
+        noise: bound for rounding errors: heavy tails of an interval below do not matter.
         mean: the mean of the samples.
         half: half-width of the interval.
         step_bias: the part of it that allows for the steps of paths.
@@ -50,8 +53,9 @@ class PointSamples(ABC):
         missed: why the requested half-width was not reached.
     """
 
-    def __init__(self, rounding: Any, mean: Any = 0.0, least: Any = 0.0) -> None:
+    def __init__(self, rounding: Any, mean: Any = 0.0, least: Any = 0.0, noise: Any = None) -> None:
         self.rounding, self.mean, self.half, self.least = rounding, mean, rounding, least
+        self.noise = rounding if noise is None else noise
         self.count, self.changes = 0, list[np.ndarray]()
         self.step_bias: Any = 0.0
         self.step_floor: Any = 0.0
@@ -76,8 +80,10 @@ class PointSamples(ABC):
 class NumberSamples(PointSamples):
     """Samples of a number, all kept."""
 
-    def __init__(self, rounding: float, mean: float, rare: float, smooth: bool) -> None:
-        super().__init__(rounding, mean, rare)
+    def __init__(
+        self, rounding: float, mean: float, rare: float, smooth: bool, noise: float | None = None
+    ) -> None:
+        super().__init__(rounding, mean, rare, noise)
         self.parts, self.spread, self.sample_rounding = list[np.ndarray](), 0.0, 0.0
         self._smooth = smooth
 
@@ -99,8 +105,7 @@ class NumberSamples(PointSamples):
         least = max(0.5 * self.spread, self.least)
         student = confidence_interval(self.samples[None], confidence, least=least)
         (self.mean,), (half,), (reasons,) = student
-        if half < self.rounding and np.isfinite(half):
-            # Heavy tails of rounding errors do not matter.
+        if half < self.noise and np.isfinite(half):
             reasons = tuple(why for why in reasons if not is_kind(why, ReasonKind.HEAVY_TAILS))
         self.floor = self.rounding + self.sample_rounding
         return half + self.rounding + (self.sample_rounding if self._smooth else 0.0), reasons
@@ -109,8 +114,8 @@ class NumberSamples(PointSamples):
 class VectorSamples(PointSamples):
     """Samples of a vector, of which moments are kept."""
 
-    def __init__(self, rounding: np.ndarray, least: Any) -> None:
-        super().__init__(rounding, least=least)
+    def __init__(self, rounding: np.ndarray, least: Any, noise: np.ndarray | None = None) -> None:
+        super().__init__(rounding, least=least, noise=noise)
         self.moments = RunningMoments()
 
     def add(self, batch: SampleBatch) -> None:
@@ -124,7 +129,7 @@ class VectorSamples(PointSamples):
         m, self.mean = self.moments, self.moments.mean
         student = t_half_width(m, confidence, least=self.least)
         reasons = self._tail_reasons()
-        if np.all(student < self.rounding):  # heavy tails of rounding errors do not matter
+        if np.all(student < self.noise):
             reasons = tuple(why for why in reasons if not is_kind(why, ReasonKind.HEAVY_TAILS))
         return student + self.rounding, reasons
 
@@ -169,6 +174,7 @@ def sample_until_good(
     """
     samples, target, unit = options.samples, options.halfwidth, np.asarray(options.unit)
     pending, pairs, batch = list(points), max(samples // 2, 2), 0
+    confirmed = set[int]()
     while pending:
         start, drawn = time.perf_counter(), pairs * len(pending)
         draw(pending, pairs, batch)
@@ -177,13 +183,20 @@ def sample_until_good(
         pending = [i for i in pending if np.all(np.isfinite(points[i].half))]
         if target is None:
             more = batch < MAX_TAIL_RETRIES and pairs >= MIN_PAIRS
-            pending = [i for i in pending if more and points[i].reasons]
+            wanting = {i for i in pending if more and points[i].reasons}
         else:
-            pending = [i for i in pending if _needs_more(points[i], unit[i], target, samples)]
-        pending = [i for i in pending if i not in options.hopeless]
+            wanting = {i for i in pending if _needs_more(points[i], unit[i], target, samples)}
+        new = {
+            i
+            for i in pending
+            if batch and not (i in wanting or points[i].reasons or points[i].missed)
+        } - confirmed
+        confirmed = (confirmed | new) - wanting
+        wanting -= options.hopeless
+        pending = [i for i in pending if i in wanting or i in new]
         batch += 1
         if pending:
-            pairs = (3 if target is None else 1) * points[pending[0]].count
+            pairs = (3 if target is None and wanting else 1) * points[pending[0]].count
             # The first batch compiles, and says too little of the time.
             if batch == 2:
                 rate = (time.perf_counter() - start) / drawn
@@ -203,7 +216,7 @@ def _announce(
     else:
         target, most = options.halfwidth, MAX_SAMPLE_FACTOR * options.samples
         needed = [min(_samples_needed(points[i], unit[i], target), most) for i in pending]
-        more = [0.5 * n - points[i].count for n, i in zip(needed, pending, strict=True)]
+        more = [n - points[i].count for n, i in zip(needed, pending, strict=True)]  # confirmed
         why = f"for the half-width {target:.2g}"
     if (seconds := rate * sum(more)) > LONG:
         options.announce(

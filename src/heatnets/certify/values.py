@@ -33,10 +33,14 @@ def certify(
     smooth, problem = options.smooth, u.error_problem
     options = options._replace(unit=np.broadcast_to(options.unit, t.shape))
     value, rounding = u.value(t, x)[0], rounding_bounds(u, t, x, options)
+    quadrature = u.quadrature_error(t, options.quadrature)
     rare = options.rare / np.abs(options.unit)
     at_start = np.where(t == 0, u.initial_defect * u.initial(t, x), 0.0)
-    known = zip(rounding, at_start, rare, strict=True)
-    points = [NumberSamples(*numbers, smooth=smooth) for numbers in known]
+    known = zip(rounding, quadrature, at_start, rare, strict=True)
+    points = [
+        NumberSamples(noise + error, mean, least, smooth=smooth, noise=noise)
+        for noise, error, mean, least in known
+    ]
     later = np.flatnonzero(t > 0)
     steps = np.full(len(t), 0 if smooth else STEPS)
     if options.halfwidth is not None and not smooth and len(later):
@@ -86,12 +90,10 @@ def rounding_bounds(
 
     4 eps Σ |w_j φ_j|, plus the change of ũ when the last bits of x change (sums inside the user's
     functions cancel, too). The factors 4 are for sums of many terms, with several roundings each.
-    The error of features that are integrals is added.
     """
     points = perturbed_points(x, options, "last bits", 8, 1e-3)
     values = [u.value(t, y)[0] for y in points]
-    rounding = 4 * EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)
-    return rounding + u.quadrature_error(t)
+    return 4 * EPS * u.value(t, x)[1] + 4 * np.std(values, axis=0, ddof=1)
 
 
 def perturbed_points(

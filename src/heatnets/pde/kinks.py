@@ -129,6 +129,8 @@ class _Finder:
         count = 1
         for axis in axes:
             count *= array.shape[axis]
+        if count > MAX_KINKS + 1:
+            raise UnnamedKink(f"it has {count - 1} kinks, more than {MAX_KINKS}")
         entries = jnp.reshape(moved, (count, -1))
         extremum = jnp.maximum if name == "reduce_max" else jnp.minimum
         best = entries[0]

@@ -52,7 +52,7 @@ from heatnets.pde.laplacian import (
     second_derivative,
 )
 
-REACH = 7.5  # the normal density ends here: what is beyond weighs 3e-14
+REACH = 7.5  # lines end here unless the data grow fast: what is beyond weighs 3e-14
 _ITERATIONS = 10  # of the safeguarded Newton method in a cell
 _CUBIC = 0.3  # part of the cubic in the map of quadrature nodes
 _POLISHED = 2  # Newton steps that are differentiated: derivatives of roots up to the third
@@ -69,6 +69,7 @@ class PreIntegration(eqx.Module):
         roots: largest number of roots on a line.
         cells: of a line, in which roots are looked for, one per cell and kink.
         nodes: quadrature nodes between two roots.
+        reach: lines are integrated over |z| < reach.
         error: bound for the error of the quadrature, in units of u0; measured on sampled lines.
         relative_error: the same over the root mean square of u.
         kink_method: method for tr(A D²g), if the initial condition jumps; else None.
@@ -80,6 +81,7 @@ class PreIntegration(eqx.Module):
     roots: int = eqx.field(static=True)
     cells: int = eqx.field(static=True)
     nodes: int = eqx.field(static=True)
+    reach: float = eqx.field(static=True, default=REACH)
     error: float = eqx.field(static=True, default=0.0)
     relative_error: float = eqx.field(static=True, default=0.0)
     kink_method: Method | None = eqx.field(static=True, default=None)
@@ -91,6 +93,7 @@ class PreIntegration(eqx.Module):
             "roots": self.roots,
             "cells": self.cells,
             "nodes": self.nodes,
+            "reach": self.reach,
             "error": self.error,
             "relative_error": self.relative_error,
             "kink_method": None if self.kink_method is None else self.kink_method.name,
@@ -103,7 +106,7 @@ class PreIntegration(eqx.Module):
         """The rule for an initial condition, from `describe` and its axis."""
         methods = {method.name: method for method in METHODS}
         kinks = KinkArguments(initial, tuple(description["kinks"]))
-        names = ("roots", "cells", "nodes", "error", "relative_error")
+        names = ("roots", "cells", "nodes", "reach", "error", "relative_error")
         return cls(
             kinks,
             axis,
@@ -144,13 +147,13 @@ class Roots(eqx.Module):
 def find_roots(
     rule: PreIntegration, y: Array, sigma: Array, cells: int | None = None
 ) -> tuple[Roots, Array]:
-    """The roots of all arguments on the line y + σ z a, |z| < REACH; and their number.
+    """The roots of all arguments on the line y + σ z a, |z| < reach; and their number.
 
     The number may be larger than `rule.roots`: the first ones are returned then. `cells` takes the
     place of `rule.cells`.
     """
     kinks, axis, roots = rule.kinks, jnp.asarray(rule.axis), rule.roots
-    edges = jnp.linspace(-REACH, REACH, (cells or rule.cells) + 1)
+    edges = jnp.linspace(-rule.reach, rule.reach, (cells or rule.cells) + 1)
     fixed = jax.tree.map(
         lambda v: jax.lax.stop_gradient(v) if eqx.is_array(v) else v, (kinks, y, sigma, axis)
     )
@@ -201,7 +204,7 @@ def find_roots(
     return Roots(jax.vmap(polish)(z, kink, exists), kink, exists), count
 
 
-def quadrature(z: Array, nodes: int) -> tuple[Array, Array]:
+def quadrature(z: Array, nodes: int, reach: float = REACH) -> tuple[Array, Array]:
     """Nodes and weights for ∫ f(z) N(z) dz, with kinks of f at z (roots,): (roots + 1) * nodes."""
     points, weights = np.polynomial.legendre.leggauss(nodes)
     # Long pieces hold the density in their middle: move the nodes there by a cubic map. (The
@@ -210,10 +213,15 @@ def quadrature(z: Array, nodes: int) -> tuple[Array, Array]:
         (1 - _CUBIC) * points + _CUBIC * points**3,
         weights * (1 - _CUBIC + 3 * _CUBIC * points**2),
     )
-    edges = jnp.concatenate([jnp.array([-REACH]), z, jnp.array([REACH])])
+    edges = _with_ends(z, reach)
     middle, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * (edges[1:] - edges[:-1])
     at = (middle[:, None] + half[:, None] * points).reshape(-1)
     return at, (half[:, None] * weights).reshape(-1) * normal_density(at)
+
+
+def _with_ends(z: Array, reach: float) -> Array:
+    """Numbers in (-reach, reach) with both ends."""
+    return jnp.concatenate([jnp.array([-reach]), z, jnp.array([reach])])
 
 
 def normal_density(z: Array) -> Array:
@@ -242,7 +250,7 @@ class PreIntegratedFunction(FunctionWithLaplacian):
     def transport(self, times: Sequence[Array], x: Array, shift: Array, e: Array) -> Scalar:
         rule, y = self._rule, x + shift * self._across(e)
         roots, _ = find_roots(rule, y, shift)
-        z, weights = quadrature(roots.z, rule.nodes)
+        z, weights = quadrature(roots.z, rule.nodes, rule.reach)
         values = jax.vmap(lambda v: self.method.transport(self, times, y, shift * v, rule.axis))(z)
         return weights @ values
 
@@ -253,7 +261,7 @@ class PreIntegratedFunction(FunctionWithLaplacian):
         rule, w = self._rule, self._across(e)
         y, a = x + sigma * w, rule.axis
         roots, _ = find_roots(rule, y, sigma)
-        z, weights = quadrature(roots.z, rule.nodes)
+        z, weights = quadrature(roots.z, rule.nodes, rule.reach)
         projected: FunctionWithLaplacian = self
         if isinstance(self.method, CoordinateSums):
             projected = replace(self, diffusion=Projected(self.diffusion, a, rule.conormal))
@@ -286,7 +294,7 @@ class PreIntegratedFunction(FunctionWithLaplacian):
     ) -> tuple[Scalar, Scalar]:
         """What root r adds to ∂_w U and to tr(A⊥ D²U)."""
         rule, a, exists = self._rule, self._rule.axis, roots.exists[r]
-        edges = jnp.concatenate([jnp.array([-REACH]), roots.z, jnp.array([REACH])])
+        edges = _with_ends(roots.z, rule.reach)
         before, z, after = edges[r], edges[r + 1], edges[r + 2]
         argument, end = Argument(rule.kinks, roots.kink[r]), y + sigma * z * a
         normal, across = root_normal(rule, self.diffusion, roots.kink[r], end)

@@ -1,7 +1,8 @@
 """Whether the kinks of an initial condition can be integrated in one direction, and in which.
 
 Lines in a direction are sampled: on each of them the named kinks must be all there are, which
-quadratures with more nodes show, and most lines must cross the kinks rather than touch them.
+quadratures with more nodes show, and most lines must cross the kinks rather than touch them. Lines
+in random directions show kinks that no operation names, wherever they lie.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +25,7 @@ from heatnets.pde.function import Function
 from heatnets.pde.kinks import KinkArguments, UnnamedKink, name_kinks
 from heatnets.pde.laplacian_choice import select_method
 from heatnets.pde.preintegration import (
+    REACH,
     Argument,
     PreIntegration,
     find_roots,
@@ -32,13 +35,22 @@ from heatnets.pde.preintegration import (
 )
 
 _COORDINATES = 2e5  # of the sampled points: 512 points up to d = 400, fewer beyond, 64 at least
+_COUNTED = 8  # times as many lines on which roots are counted
+_PER_POINT = 64  # lines through each point of a certificate; fewer if there are many points
 _NODES = (12, 16, 20, 24, 32, 48)  # quadrature nodes between two roots, the first that are enough
 _MANY_NODES = 64  # of the quadrature that others are compared with
 _CELLS, _MANY_CELLS = (4, 16, 64), 128  # in which roots are looked for, and are compared with
+# Lines end at the first reach beyond which there is nothing: the last is compared with. A lognormal
+# of total volatility s has its mass around s, and 7.5 standard deviations about it.
+_REACHES = (REACH, 9.0, 11.0, 14.0)
+_CUT_OFF = 1e-13  # relative size of what may lie beyond
 _EXACT, _RESOLVED = 1e-9, 1e-6  # relative errors of a quadrature: wanted, and still good
 _SAFETY = 4.0  # times the largest error of a quadrature on sampled lines: the bound
 _MAX_ROOTS = 8  # on one line
 _NEGLIGIBLE = 0.001  # share of lines whose quadrature may be wrong, over a region
+_UNNAMED = 0.02  # the same of lines in random directions, which may touch kinks
+_BESIDE, _BEND = 1e-6, 1e-2  # standard deviations beside a kink; relative change of a derivative
+_NEWTON_STEPS = 8  # towards a kink
 _FAR = 6.0  # standard deviations of a path: kinks that are further away do not matter
 _TOUCHING = 0.2  # cosine of the angle between a line and a kink's normal below which they touch
 _MAX_TOUCHING = 0.002  # share of crossings, weighted by the normal density, that may touch
@@ -71,46 +83,68 @@ def choose_preintegration(
         return None, str(reason)
     if not count:
         return None, "no operation names them"
-    lines = _sample_lines(problem, streams.generator(seed, "pre-integration"))
-    kinks, normals = _choose_kinks(kinks, problem.diffusion, lines, ctx)
+    rng = streams.generator(seed, "pre-integration")
+    lines = _sample_lines(problem, rng)
+    kinks, normals = _choose_kinks(kinks, problem, lines, ctx)
     if not len(normals):
         return None, "no path meets the kinks that operations name"
     axis = np.asarray(problem.diffusion.apply_sqrt(_direction(normals)))
     rule = PreIntegration(kinks, axis, np.asarray(problem.diffusion.solve(axis)), 1, 4, 16)
-    return _complete(rule, problem, lines, ctx)
+    many_lines = _sample_lines(problem, rng, _COUNTED)
+    complete, why = _complete(rule, problem, lines, many_lines, ctx)
+    if complete is None:
+        return None, why
+    if (share := _unnamed_share(complete, problem, lines, rng, ctx)) > _UNNAMED:
+        return None, f"operations do not name all of them: {100 * share:.2g} % of lines meet others"
+    return complete, ""
 
 
-def unresolved_share(
-    problem: CanonicalProblem,
-    seed: int,
-    ctx: ExecutionContext,
-    points: tuple[np.ndarray, np.ndarray] | None = None,
-) -> float:
-    """The share of lines on which the quadrature of a problem's rule misses something.
+class LineErrors(NamedTuple):
+    """Errors of the quadrature of a problem's rule at n points.
 
-    Lines go through points on paths from `points`, times (n,) and points (n, dim); if None, from
-    the region.
+    Attributes:
+        share: the share of lines through paths from each point on which it misses something, (n,).
+        difference: the largest error on the others, (n,).
     """
-    rule = problem.preintegration
+
+    share: np.ndarray
+    difference: np.ndarray
+
+
+def line_errors(
+    problem: CanonicalProblem, seed: int, ctx: ExecutionContext, t: np.ndarray, x: np.ndarray
+) -> LineErrors:
+    """Errors of the quadrature on paths from points t (n,), x (n, dim)."""
+    rule, n = problem.preintegration, len(t)
     assert rule is not None
-    lines = _sample_lines(problem, streams.generator(seed, "pre-integration check"), points)
+    per_point = int(np.clip(_COUNTED * _COORDINATES / (problem.dim * n), 8, _PER_POINT))
+    rng = streams.generator(seed, "pre-integration check")
+    lines = _lines_from(problem, rng, np.repeat(t, per_point), np.repeat(x, per_point, axis=0))
     found = _examine(rule, problem, lines, ctx)
-    return float(np.mean(found.error[:, _NODES.index(rule.nodes)] > _RESOLVED))
+    chosen = _NODES.index(rule.nodes)
+    # Relative to the values from the same point, or to those of the region if these are larger.
+    size = np.sqrt(np.mean(found.values.reshape(n, per_point) ** 2, axis=1))
+    if rule.relative_error > 0:
+        size = np.maximum(size, rule.error / rule.relative_error)
+    difference = found.difference[:, chosen].reshape(n, per_point)
+    wrong = ~(difference <= _RESOLVED * size[:, None])
+    largest = np.max(np.where(wrong, 0.0, difference), axis=1)
+    return LineErrors(np.mean(wrong, axis=1), _SAFETY * largest)
 
 
-def _sample_lines(
-    problem: CanonicalProblem,
-    rng: np.random.Generator,
-    points: tuple[np.ndarray, np.ndarray] | None = None,
+def _sample_lines(problem: CanonicalProblem, rng: np.random.Generator, factor: int = 1) -> Lines:
+    """Points at the ends of paths from the region, as features shift them before they integrate."""
+    n = factor * int(np.clip(_COORDINATES / problem.dim, 64, 512))
+    x = problem.region.sample(rng, n, problem.dim)
+    t, x = problem.region.at_fractions(1 - 0.9 * rng.random(n), problem.horizon, x)
+    return _lines_from(problem, rng, t, x)
+
+
+def _lines_from(
+    problem: CanonicalProblem, rng: np.random.Generator, t: np.ndarray, x: np.ndarray
 ) -> Lines:
-    """Points at the ends of paths, as features shift them before they integrate."""
-    n = int(np.clip(_COORDINATES / problem.dim, 64, 512))
-    if points is None:
-        x = problem.region.sample(rng, n, problem.dim)
-        t, x = problem.region.at_fractions(1 - 0.9 * rng.random(n), problem.horizon, x)
-    else:
-        chosen = rng.integers(len(points[0]), size=n)
-        t, x = points[0][chosen], points[1][chosen]
+    """The same for paths from points t (n,), x (n, dim)."""
+    n = len(t)
     # First a path to the time s, where a residual may be sampled, then one to the initial time.
     s = t * np.where(rng.random(n) < 0.5, 1.0, rng.random(n))
     for lag in (t - s, s):
@@ -120,16 +154,20 @@ def _sample_lines(
 
 
 def _choose_kinks(
-    kinks: KinkArguments, diffusion: Diffusion, lines: Lines, ctx: ExecutionContext
+    kinks: KinkArguments, problem: CanonicalProblem, lines: Lines, ctx: ExecutionContext
 ) -> tuple[KinkArguments, np.ndarray]:
     """The kinks that paths meet, each named once, and their normals.
+
+    Where an argument is zero, the function may yet be smooth: log(eᵃ + eᵇ) compares a and b.
 
     Returns:
         The kinks, and for each the mean of its unit normals Sᵀ∇g / |Sᵀ∇g|, (kinks, dim), with more
         weight near the kink.
     """
-    dim = lines.y.shape[1]
-    g, normals = map_points(_arguments, (kinks, diffusion), (lines.y,), 64 * dim, ctx)
+    dim, diffusion = lines.y.shape[1], problem.diffusion
+    context = (kinks, problem.initial, diffusion)
+    points = (lines.y, lines.sigma)
+    g, normals, bends = map_points(_arguments, context, points, 64 * dim, ctx)
     usable = np.all(np.isfinite(g), axis=0) & np.all(np.isfinite(normals), axis=(0, 2))
     g, normals = np.where(usable, g, 0.0), np.where(usable[:, None], normals, 0.0)
     sizes = np.linalg.norm(normals, axis=2)
@@ -138,7 +176,8 @@ def _choose_kinks(
     width = lines.sigma[:, None] * sizes
     distance = np.divide(np.abs(g), width, out=np.full_like(g, np.inf), where=width > 0)
     chosen: list[int] = []
-    for i in np.flatnonzero(np.min(distance, axis=0) < _FAR):
+    is_kink = np.any(~(bends <= _BEND) & (distance < _FAR), axis=0)
+    for i in np.flatnonzero(is_kink):
         if not any(_is_multiple(g[:, i], g[:, j]) for j in chosen):
             chosen.append(int(i))
     weights = np.exp(-0.5 * np.minimum(distance, _FAR) ** 2)
@@ -153,15 +192,42 @@ def _is_multiple(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(np.max(np.abs(a - factor * b)) < 1e-9 * np.max(np.abs(a)))
 
 
-def _arguments(context: tuple[KinkArguments, Diffusion], x: Array) -> tuple[Array, Array]:
-    """The arguments g (kinks,) at x, and Sᵀ∇g (kinks, dim)."""
-    kinks, diffusion = context
+def _arguments(
+    context: tuple[KinkArguments, Function, Diffusion], x: Array, sigma: Array
+) -> tuple[Array, Array, Array]:
+    """The arguments g (kinks,) at x; Sᵀ∇g (kinks, dim); how much f bends there, (kinks,)."""
+    kinks, f, diffusion = context
 
     def of_noise(xi: Array) -> Array:
-        return kinks(x + diffusion.apply_sqrt(xi))
+        return kinks(x + sigma * diffusion.apply_sqrt(xi))
 
     value, pull_back = jax.vjp(of_noise, jnp.zeros_like(x))
-    return value, jax.vmap(lambda v: pull_back(v)[0])(jnp.eye(len(value)))
+    normals = jax.vmap(lambda v: pull_back(v)[0])(jnp.eye(len(value)))
+
+    def bend(i: Array, normal: Array) -> Array:
+        """The largest relative change of f, f' and f'' across the kink that is nearest to x."""
+        unit = normal / (jnp.linalg.norm(normal) + 1e-300)
+
+        def towards(_: Any, z: Array) -> Array:
+            g, slope = jax.jvp(lambda z: of_noise(z * unit)[i], (z,), (jnp.ones_like(z),))
+            return z - jnp.where(slope == 0, 0.0, g / jnp.where(slope == 0, 1.0, slope))
+
+        root = jax.lax.fori_loop(0, _NEWTON_STEPS, towards, jnp.zeros(()))
+
+        def along(z: Array) -> Array:
+            return f(x + sigma * diffusion.apply_sqrt(z * unit))
+
+        def derivatives(z: Array) -> Array:
+            first = lambda z: jax.jvp(along, (z,), (jnp.ones_like(z),))[1]  # noqa: E731
+            return jnp.stack([along(z), *jax.jvp(first, (z,), (jnp.ones_like(z),))])
+
+        before, after = derivatives(root - _BESIDE), derivatives(root + _BESIDE)
+        size = jnp.abs(before) + jnp.abs(after)
+        # A smooth derivative may pass through zero: it then changes by 1e-6 of the next one.
+        return jnp.max(jnp.abs(after - before) / (size + 1e-3 * jnp.max(size[1:]) + 1e-300))
+
+    bends = jax.vmap(bend)(jnp.arange(len(value)), normals)
+    return value, normals / sigma, bends
 
 
 def _direction(normals: np.ndarray) -> np.ndarray:
@@ -182,6 +248,7 @@ def _direction(normals: np.ndarray) -> np.ndarray:
 class _Examined(NamedTuple):
     """What quadratures on n lines show."""
 
+    values: np.ndarray  # of the most accurate quadrature, (n,)
     difference: np.ndarray  # errors of quadratures with `_NODES` nodes, (n, len(_NODES))
     error: np.ndarray  # relative errors of the same, (n, len(_NODES))
     scale: float  # root mean square of u
@@ -191,14 +258,22 @@ class _Examined(NamedTuple):
 
 
 def _complete(
-    rule: PreIntegration, problem: CanonicalProblem, lines: Lines, ctx: ExecutionContext
+    rule: PreIntegration,
+    problem: CanonicalProblem,
+    lines: Lines,
+    many_lines: Lines,
+    ctx: ExecutionContext,
 ) -> tuple[PreIntegration | None, str]:
-    """The rule with its numbers of roots and nodes; or None, and the reason why it does not serve.
+    """The rule with its reach and its numbers of roots and nodes; or None, and the reason why.
 
-    The numbers are the smallest that serve on the lines.
+    The numbers are the smallest that serve on the lines. On `many_lines` roots are counted.
     """
+    floats = 16 * _MANY_NODES * problem.dim
+    beyond = map_points(_beyond, (rule, problem.initial), (lines.y, lines.sigma), floats, ctx)
+    enough = np.all(beyond <= _CUT_OFF, axis=0)
+    rule = replace(rule, reach=_REACHES[int(np.argmax(enough))] if np.any(enough) else _REACHES[-1])
     floats = 8 * _MANY_CELLS * problem.dim
-    counts = map_points(_count_roots, rule, (lines.y, lines.sigma), floats, ctx)
+    counts = map_points(_count_roots, rule, (many_lines.y, many_lines.sigma), floats, ctx)
     roots = max(int(np.max(counts)), 1)
     if roots > _MAX_ROOTS:
         return None, f"a line meets {roots} of them, more than {_MAX_ROOTS}"
@@ -210,6 +285,8 @@ def _complete(
     if wrong[-1] > _NEGLIGIBLE:
         share = f"{100 * wrong[-1]:.2g} % of lines"
         return None, f"quadratures between those that are named do not converge on {share}"
+    if not np.any(found.weight):
+        return None, "no line meets them"
     touching = np.sum(found.weight * (found.cosine < _TOUCHING)) / np.sum(found.weight)
     if touching > _MAX_TOUCHING:
         return None, f"lines touch them, {100 * touching:.2g} % of the crossings"
@@ -225,6 +302,65 @@ def _complete(
     return replace(rule, nodes=nodes, error=error, relative_error=relative, kink_method=method), ""
 
 
+def _unnamed_share(
+    rule: PreIntegration,
+    problem: CanonicalProblem,
+    lines: Lines,
+    rng: np.random.Generator,
+    ctx: ExecutionContext,
+) -> float:
+    """The share of lines in random directions on which there are kinks that are not named.
+
+    There quadratures between the named ones do not converge.
+    """
+    normal = rng.standard_normal(lines.y.shape)
+    normal /= np.linalg.norm(normal, axis=1)[:, None]
+    axes = map_points(_apply_sqrt, problem.diffusion, (normal,), problem.dim, ctx)
+    context = (replace(rule, roots=_MAX_ROOTS), problem.initial)
+    floats = 16 * _MANY_NODES * (_MAX_ROOTS + 1) * problem.dim
+    values = map_points(_integrate_along, context, (lines.y, lines.sigma, axes), floats, ctx)
+    scale = float(np.sqrt(np.mean(values[:, 1] ** 2))) or 1.0
+    size = np.maximum(np.abs(values[:, 1]), scale)
+    return float(np.mean(~(np.abs(values[:, 0] - values[:, 1]) <= _RESOLVED * size)))
+
+
+def _apply_sqrt(diffusion: Diffusion, normal: Array) -> Array:
+    return jnp.asarray(diffusion.apply_sqrt(normal))
+
+
+def _integrate_along(context: Any, y: Array, sigma: Array, axis: Array) -> Array:
+    """Integrals on one line in a direction of its own, with the two largest numbers of nodes."""
+    rule, initial = context
+    rule = eqx.tree_at(lambda rule: rule.axis, rule, axis)
+    return jnp.stack(
+        [_integral(rule, initial, y, sigma, n, _MANY_CELLS) for n in (_NODES[-1], _MANY_NODES)]
+    )
+
+
+def _integral(
+    rule: PreIntegration, initial: Function, y: Array, sigma: Array, nodes: int, cells: int
+) -> Array:
+    """The integral of u0 on one line."""
+    roots, _ = find_roots(rule, y, sigma, cells)
+    z, weights = quadrature(roots.z, nodes, rule.reach)
+    axis = jnp.asarray(rule.axis)
+    return weights @ jax.vmap(lambda z: initial(y + sigma * z * axis))(z)
+
+
+def _beyond(context: Any, y: Array, sigma: Array) -> Array:
+    """What lies beyond each of `_REACHES` on a line, relative to the integral of |u0|."""
+    rule, initial = context
+    axis = jnp.asarray(rule.axis)
+    points, weights = np.polynomial.legendre.leggauss(_MANY_NODES)
+    parts = []
+    for low, high in zip((0.0, *_REACHES), (*_REACHES, _REACHES[-1]), strict=True):
+        z = 0.5 * (high + low) + 0.5 * (high - low) * jnp.asarray(points)
+        sides = (jnp.abs(jax.vmap(lambda z: initial(y + sigma * z * axis))(s * z)) for s in (1, -1))
+        parts.append(0.5 * (high - low) * jnp.asarray(weights) @ (normal_density(z) * sum(sides)))
+    total = jnp.cumsum(jnp.stack(parts))
+    return (total[-1] - total[:-1]) / (total[-1] + 1e-300)
+
+
 def _examine(
     rule: PreIntegration, problem: CanonicalProblem, lines: Lines, ctx: ExecutionContext
 ) -> _Examined:
@@ -238,7 +374,7 @@ def _examine(
     size = np.maximum(np.abs(values[:, -1:]), scale)
     difference = np.abs(values[:, :-1] - values[:, -1:])
     error = np.where(np.isfinite(difference), difference / size, np.inf)
-    return _Examined(difference, error, scale, jump / scale, cosine, weight)
+    return _Examined(values[:, -1], difference, error, scale, jump / scale, cosine, weight)
 
 
 def _count_roots(rule: PreIntegration, y: Array, sigma: Array) -> Array:
@@ -255,23 +391,24 @@ def _examine_line(context: Any, y: Array, sigma: Array) -> tuple[Array, ...]:
         return initial(y + sigma * z * axis)
 
     def integral(z: Array, nodes: int) -> Array:
-        at, weights = quadrature(z, nodes)
+        at, weights = quadrature(z, nodes, rule.reach)
         return weights @ jax.vmap(value)(at)
 
     roots, _ = find_roots(rule, y, sigma)
-    fine, _ = find_roots(rule, y, sigma, _MANY_CELLS)
-    values = [integral(roots.z, nodes) for nodes in _NODES] + [integral(fine.z, _MANY_NODES)]
+    far = replace(rule, reach=_REACHES[-1])  # the reference goes as far as any
+    values = [integral(roots.z, nodes) for nodes in _NODES]
+    values.append(_integral(far, initial, y, sigma, 2 * _MANY_NODES, _MANY_CELLS))
 
     def change(z: Array, distance: float) -> Array:
         return jnp.abs(value(z - distance) - value(z + distance))
 
     # If u0 is continuous, the change falls with the distance.
-    far, near = (jax.vmap(lambda z, h=h: change(z, h))(roots.z) for h in (1e-6, 1e-8))
+    far_change, near = (jax.vmap(lambda z, h=h: change(z, h))(roots.z) for h in (1e-6, 1e-8))
     cosines = jax.vmap(lambda z, kink: _cosine(rule, diffusion, y + sigma * z * axis, kink))(
         roots.z, roots.kink
     )
     weight = jnp.where(roots.exists, normal_density(roots.z), 0.0)
-    jump = jnp.where(near > 0.5 * far, near, 0.0)
+    jump = jnp.where(near > 0.5 * far_change, near, 0.0)
     return jnp.stack(values), jump, cosines, weight
 
 

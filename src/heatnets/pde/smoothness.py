@@ -30,7 +30,6 @@ from heatnets.pde.function import (
     evaluate_at,
     has_jump,
 )
-from heatnets.pde.preintegration_choice import unresolved_share
 
 # Gauss nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (
@@ -61,16 +60,16 @@ def find_kinks(
 
     Returns:
         For each function with kinks or jumps, the share of segments on which it has one. Shares
-        below 0.001 are left out if `points` is None. Kinks that features integrate do not count
-        (`preintegration`).
+        below 0.001 are left out if `points` is None. Kinks that features integrate do not count;
+        `preintegration_choice.line_errors` says where they miss some.
     """
     n = int(np.clip(_COORDINATES / problem.dim, 256, 2000))
     (t0, x0), (t1, x1) = _segments(problem, streams.generator(seed, "segments"), n, points)
     name = problem.data_name
     if problem.preintegration is None:
         shares = {name: _kink_share(name, problem.initial, (x0,), (x1,), ctx)}
-    else:  # features integrate its kinks, unless some of them were missed
-        shares = {name: unresolved_share(problem, seed, ctx, points)}
+    else:  # features integrate its kinks
+        shares = {}
     if problem.coefficients is not None:
         for name in problem.coefficients.functions:
             combination = Function(_RandomCombination(problem.coefficients, name))

@@ -155,7 +155,8 @@ def _solve(run: Run) -> Solution:
     description = smoothness.format_kinks(kinks)
     is_adaptive, is_mild = options.features is None, options.enforce == "mild"
     why_mild = ""
-    if is_adaptive and set(kinks) == {run.problem.data_name}:
+    if is_adaptive and not is_mild and set(kinks) <= {run.problem.data_name}:
+        # Also where hardly a segment meets a kink: deep in the money.
         rule, why_mild = choose_preintegration(run.problem, seed, run.ctx)
         if rule is not None:
             run.problem, kinks = replace(run.problem, preintegration=rule), {}
