@@ -21,7 +21,7 @@ PAGES = [
     HERE / "reproduction.md",
     HERE / "semilinear.md",
     HERE / "peers.md",
-    HERE.parent / "README.md",
+    
 ]
 
 

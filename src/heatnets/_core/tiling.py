@@ -169,7 +169,7 @@ def weighted_sum(
         rows, features = len(points[0]), sum(_length(block) for block, _ in blocks)
 
         def run(chunk: Points) -> PyTree:
-            is_small = _is_small(len(chunk[0]), features, workspace, points)
+            is_small = _is_small(max(rows, len(chunk[0])), features, workspace, points)
             return _sum(terms, blocks, context, chunk, width, is_small=is_small)
 
         return _map_chunks(run, points, height, lambda done: ctx.progress(label, done, rows))
@@ -228,7 +228,7 @@ def map_points(
         height, _ = _chunk_sizes(1, workspace, points, ctx)
 
         def run(chunk: Points) -> PyTree:
-            is_small = _is_small(len(chunk[0]), 1, workspace, points)
+            is_small = _is_small(max(len(points[0]), len(chunk[0])), 1, workspace, points)
             return _map(function, context, chunk, is_small=is_small)
 
         return _map_chunks(run, points, height)
@@ -259,8 +259,11 @@ def _map_chunks(
 def _common_height(rows: int, largest: int) -> int:
     """Points per compiled call, from 1, 16, 256, 4096, ...: few shapes are ever compiled.
 
-    At most `largest`. Up to 256 points are padded to one call; more points take several calls.
+    At most `largest`; a power of two where that is less than 256, since points are expensive then.
+    Up to 256 points are padded to one call; more points take several calls.
     """
+    if largest < min(rows, _PADDED):
+        return int(2 ** int(np.log2(largest)))
     heights = [16**k for k in range(8) if 16**k <= largest]
     padded = [h for h in heights if rows <= h <= _PADDED]
     return padded[0] if padded else max(h for h in heights if h <= max(rows, _PADDED))

@@ -337,7 +337,10 @@ def _head_hessian(
 
 
 def _dependencies(closed: ClosedJaxpr) -> list[list[bool]]:
-    """Which outputs of a jaxpr depend on which of its arguments: a matrix."""
+    """Which outputs of a jaxpr depend on which of its arguments, differentiably: a matrix.
+
+    Not through truth values and integers: max(s, 0) has no second derivative in s.
+    """
     jaxpr = closed.jaxpr
     reached: dict[Any, set[int]] = {v: {i} for i, v in enumerate(jaxpr.invars)}
 
@@ -346,7 +349,8 @@ def _dependencies(closed: ClosedJaxpr) -> list[list[bool]]:
 
     for eqn in jaxpr.eqns:
         union = set[int]().union(*(found(v) for v in eqn.invars))
-        reached.update(dict.fromkeys(eqn.outvars, union))
+        for v in eqn.outvars:
+            reached[v] = union if jnp.issubdtype(v.aval.dtype, jnp.floating) else set()
     return [[i in found(v) for i in range(len(jaxpr.invars))] for v in jaxpr.outvars]
 
 

@@ -166,7 +166,10 @@ def find_roots(
     changes = (signs[1:] != signs[:-1]).reshape(-1)
     number = jnp.cumsum(changes)
     count = number[-1]
-    first = jnp.argmax(number == jnp.arange(1, roots + 1)[:, None], axis=1)
+    # The first change with each number. (`argmax` needs float64 also where it is compiled.)
+    first = jnp.minimum(
+        jnp.sum(number < jnp.arange(1, roots + 1)[:, None], axis=1), len(number) - 1
+    )
     exists = jnp.arange(roots) < count
     cell, kink = jnp.divmod(first, signs.shape[1])
 

@@ -43,7 +43,7 @@ _CELLS, _MANY_CELLS = (4, 16, 64), 128  # in which roots are looked for, and are
 # Lines end at the first reach beyond which there is nothing: the last is compared with. A lognormal
 # of total volatility s has its mass around s, and 7.5 standard deviations about it.
 _REACHES = (REACH, 9.0, 11.0, 14.0)
-_CUT_OFF = 1e-13  # relative size of what may lie beyond
+_CUT_OFF = 1e-12  # relative size of what may lie beyond
 _EXACT, _RESOLVED = 1e-9, 1e-6  # relative errors of a quadrature: wanted, and still good
 _SAFETY = 4.0  # times the largest error of a quadrature on sampled lines: the bound
 _MAX_ROOTS = 8  # on one line
@@ -269,8 +269,10 @@ def _complete(
     The numbers are the smallest that serve on the lines. On `many_lines` roots are counted.
     """
     floats = 16 * _MANY_NODES * problem.dim
-    beyond = map_points(_beyond, (rule, problem.initial), (lines.y, lines.sigma), floats, ctx)
-    enough = np.all(beyond <= _CUT_OFF, axis=0)
+    parts = map_points(_parts, (rule, problem.initial), (lines.y, lines.sigma), floats, ctx)
+    within = np.cumsum(parts, axis=1)
+    size = np.maximum(within[:, -1:], np.sqrt(np.mean(within[:, -1] ** 2)))
+    enough = np.all(within[:, -1:] - within <= _CUT_OFF * size, axis=0)
     rule = replace(rule, reach=_REACHES[int(np.argmax(enough))] if np.any(enough) else _REACHES[-1])
     floats = 8 * _MANY_CELLS * problem.dim
     counts = map_points(_count_roots, rule, (many_lines.y, many_lines.sigma), floats, ctx)
@@ -347,18 +349,17 @@ def _integral(
     return weights @ jax.vmap(lambda z: initial(y + sigma * z * axis))(z)
 
 
-def _beyond(context: Any, y: Array, sigma: Array) -> Array:
-    """What lies beyond each of `_REACHES` on a line, relative to the integral of |u0|."""
+def _parts(context: Any, y: Array, sigma: Array) -> Array:
+    """The integrals of |u0| on one line between the numbers of `_REACHES`, from zero on."""
     rule, initial = context
     axis = jnp.asarray(rule.axis)
     points, weights = np.polynomial.legendre.leggauss(_MANY_NODES)
     parts = []
-    for low, high in zip((0.0, *_REACHES), (*_REACHES, _REACHES[-1]), strict=True):
+    for low, high in zip((0.0, *_REACHES[:-1]), _REACHES, strict=True):
         z = 0.5 * (high + low) + 0.5 * (high - low) * jnp.asarray(points)
         sides = (jnp.abs(jax.vmap(lambda z: initial(y + sigma * z * axis))(s * z)) for s in (1, -1))
         parts.append(0.5 * (high - low) * jnp.asarray(weights) @ (normal_density(z) * sum(sides)))
-    total = jnp.cumsum(jnp.stack(parts))
-    return (total[-1] - total[:-1]) / (total[-1] + 1e-300)
+    return jnp.stack(parts)
 
 
 def _examine(

@@ -91,7 +91,12 @@ class GeometricBrownian(Process):
         if self.correlation is None:
             A: Any = half if np.ptp(half) else half[0]
         else:
-            A = 0.5 * sigma[:, None] * _check_correlation(self.correlation, dim) * sigma
+            rho = _check_correlation(self.correlation, dim)
+            A = 0.5 * sigma[:, None] * rho * sigma
+            common = rho[0, -1]
+            if dim > 1 and common > 0 and np.ptp(rho[~np.eye(dim, dtype=bool)]) == 0:
+                # One factor moves all assets: the cost is that of a diagonal.
+                A = LowRank(half * (1 - common), np.sqrt(0.5 * common) * sigma[:, None])
         return make_diffusion(A, dim), (LogTransform(), DriftShift(growth - half))
 
     def parameter_warning(self) -> str:
