@@ -245,6 +245,8 @@ _sum_p.def_abstract_eval(_shape)
 ad.primitive_jvps[_sum_p] = _differentiate
 ad.primitive_transposes[_sum_p] = _transpose
 batching.primitive_batchers[_sum_p] = _batched
-mlir.register_lowering(
-    _sum_p, mlir.lower_fun(lambda *args, program: _evaluate(program, *args), multiple_results=False)
+_lower_sum = mlir.lower_fun(
+    lambda *args, program: _evaluate(program, *args), multiple_results=False
 )
+# Operations inside of it may be traced only when they are lowered: that, too, is in float64.
+mlir.register_lowering(_sum_p, with_x64(_lower_sum))
