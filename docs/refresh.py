@@ -17,12 +17,7 @@ from heatnets import reproduce
 from heatnets.plotting import html
 
 HERE = Path(__file__).parent
-PAGES = [
-    HERE / "reproduction.md",
-    HERE / "semilinear.md",
-    HERE / "peers.md",
-    
-]
+PAGES = [HERE / "reproduction.md", HERE / "semilinear.md", HERE / "peers.md"]
 
 
 def filled(text: str) -> str:

@@ -1,8 +1,9 @@
 """Unbiased samples of derivatives of the error, or of u, at one point x (dim,).
 
 Where ũ is smooth, the residual form is differentiated. Elsewhere weights take the place of
-derivatives. Batches of samples have the shape (n, dim) for gradients and (n, 1) for second
-derivatives along the curve x + εw + ½ε²c.
+derivatives; also where features integrate kinks, for residuals near the initial time, which are
+small but rough there. Batches of samples have the shape (n, dim) for gradients and (n, 1) for
+second derivatives along the curve x + εw + ½ε²c.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def residual_gradients(
         by_weight = f.value(time - lag, ends.position) if weighted else np.zeros(len(time))
         return level.vjp(time, x, lag, noise, by_position, by_weight)
 
-    return _differentiated_residual_form(u, t, pairs, rng, pull_back, 4)
+    def weigh(plus: np.ndarray, minus: np.ndarray, p: np.ndarray, s: np.ndarray) -> np.ndarray:
+        return (0.25 * (plus - minus) / s)[:, None] * u.error_problem.diffusion.solve(p)
+
+    return _differentiated_residual_form(u, (t, x), pairs, rng, pull_back, weigh, 4)
 
 
 def residual_curvatures(
@@ -80,22 +84,34 @@ def residual_curvatures(
             samples = samples + 2 * first.weight * along + second.weight * f.value(s, y)
         return samples[:, None]
 
-    return _differentiated_residual_form(u, t, pairs, rng, differentiate, 8)
+    weigh = _curvature_weights(u, curve)
+    return _differentiated_residual_form(
+        u, (t, x), pairs, rng, differentiate, lambda *at: weigh(*at)[:, None], 8
+    )
 
 
 def _differentiated_residual_form(
     u: NetworkEvaluator,
-    t: float,
+    point: tuple[float, np.ndarray],
     pairs: int,
     rng: Any,
     derivative: Callable[..., np.ndarray],
+    weigh: Callable[..., np.ndarray],
     width: int,
 ) -> Iterator[SampleBatch]:
     """The residual form with derivatives (n, k) in place of the values of R and e0.
 
-    `derivative` maps a function and n paths (simulator, times, lags, noise) to an array (n, k).
+    Args:
+        u: the network.
+        point: (t, x).
+        pairs: the number of antithetic pairs.
+        rng: the random generator.
+        derivative: maps a function and n paths (simulator, times, lags, noise) to an array (n, k).
+        weigh: maps values of R at the points x ± p, both (n,), p (n, dim) and the lags (n,) to
+            samples (n, k) with weights in place of derivatives.
+        width: floats of one path, as a multiple of its noise.
     """
-    problem, simulator = u.error_problem, u.error_problem.paths
+    problem, simulator, (t, x) = u.error_problem, u.error_problem.paths, point
 
     def mean(
         f: _SmoothFunction, simulator: PathSimulator, lag: np.ndarray, noise: np.ndarray
@@ -105,11 +121,31 @@ def _differentiated_residual_form(
         parts = derivative(f, simulator, np.full(2 * n, t), lag, np.concatenate([noise, -noise]))
         return [0.5 * (parts[:n] + parts[n:])]
 
+    def mean_of_residual(
+        simulator: PathSimulator, lag: np.ndarray, noise: np.ndarray
+    ) -> list[np.ndarray]:
+        """The same for R, with weights at times before t/2 if features integrate kinks.
+
+        R is small there, but its derivatives are not: they grow as the time falls.
+        """
+        is_early = lag > 0.5 * t
+        if problem.preintegration is None or not np.any(is_early):
+            return mean(residual, simulator, lag, noise)
+        s = lag[is_early]
+        p = np.sqrt(2 * s)[:, None] * problem.diffusion.apply_sqrt(noise[is_early])
+        ((plus, minus),) = evaluate_pairs(residual.value, t - s, x + opposite(p))
+        early = weigh(plus, minus, p, s)
+        result = np.empty((len(lag), early.shape[1]))
+        result[is_early] = early
+        if not np.all(is_early):
+            (result[~is_early],) = mean(residual, simulator, lag[~is_early], noise[~is_early])
+        return [result]
+
     residual = _SmoothFunction(
         lambda s, y: u.residual(s, y)[0], u.residual_gradient, u.residual_second_derivative
     )
     initial = _SmoothFunction(u.initial, u.initial_gradient, u.initial_second_derivative)
-    means = [partial(mean, f) for f in (residual, initial)]
+    means: list[Callable[..., list[np.ndarray]]] = [mean_of_residual, partial(mean, initial)]
     for columns in batches(pairs, width * noise_size(problem)):
         n = columns.stop - columns.start
         r, density = time_fractions(rng, n)
@@ -176,18 +212,14 @@ def weighted_curvatures(
 
     Both are zero for a constant f. So f is measured from its value at x, for u0 from ũ(t, x).
     """
-    problem = u.error_problem
+    problem, weights = u.error_problem, _curvature_weights(u, curve)
     diffusion, dim = problem.diffusion, problem.dim
-    w, c = curve
-    solved_w, solved_c = diffusion.solve(w), diffusion.solve(c)  # A⁻¹w, A⁻¹c
-    size = float(w @ solved_w)
 
     def weigh(f: Callable[..., np.ndarray], centre: Any, p: np.ndarray, s: Any) -> np.ndarray:
         """Weighted samples (n,) of f at the time t - s and the points x ± p, p (n, dim)."""
         time = np.broadcast_to(t - s, len(p))
         ((plus, minus),) = evaluate_pairs(f, time, x + opposite(p))
-        even, odd = 0.5 * (plus + minus) - centre, 0.5 * (plus - minus)
-        return (even * ((p @ solved_w) ** 2 / (2 * s) - size) + odd * (p @ solved_c)) / (2 * s)
+        return weights(plus - centre, minus - centre, p, s)
 
     (network_value,) = u.value(np.array([t]), x[None])[0]
     for columns in batches(pairs, 8 * dim):
@@ -200,3 +232,17 @@ def weighted_curvatures(
             q = np.sqrt(2 * lag)[:, None] * noise[1]
             samples = samples + t * weigh(u.source, centre, q, lag)
         yield SampleBatch(samples[:, None])
+
+
+def _curvature_weights(u: NetworkEvaluator, curve: Curve) -> Callable[..., np.ndarray]:
+    """The function (f(x + p), f(x - p), p, s) ↦ samples (n,) of `weighted_curvatures`."""
+    w, c = curve
+    diffusion = u.error_problem.diffusion
+    solved_w, solved_c = diffusion.solve(w), diffusion.solve(c)  # A⁻¹w, A⁻¹c
+    size = float(w @ solved_w)
+
+    def weigh(plus: np.ndarray, minus: np.ndarray, p: np.ndarray, s: Any) -> np.ndarray:
+        even, odd = 0.5 * (plus + minus), 0.5 * (plus - minus)
+        return (even * ((p @ solved_w) ** 2 / (2 * s) - size) + odd * (p @ solved_c)) / (2 * s)
+
+    return weigh
