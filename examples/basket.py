@@ -34,7 +34,7 @@ problem = hn.Problem(
 
 
 def main(out: Path | None = None) -> dict[str, float]:
-    u = hn.solve(problem, seconds=4)  # finds the kink, trains on samples, and says so
+    u = hn.solve(problem, seconds=4)  # finds the kink, and integrates it
     price, delta = u.certify(0.0, spot, halfwidth=0.05), u.certify_gradient(0.0, spot)
     exact, slope = float(hn.exact_values(problem, 0.0, spot)), hn.exact_gradient(problem, 0.0, spot)
     inside = float(np.mean((delta.low < slope) & (slope < delta.high)))

@@ -15,8 +15,9 @@ import pytest
 import heatnets as hn
 from heatnets._core import progress, statistics, streams
 from heatnets.certify import certified_network, derivatives, error_equation, sequential, values
-from heatnets.certify.certificate import CertifyOptions, RegionError, rounded
+from heatnets.certify.certificate import Certificate, CertifyOptions, RegionError, rounded
 from heatnets.certify.evaluator import NetworkEvaluator
+from heatnets.certify.sequential import NumberSamples, PointSamples, sample_until_good
 from heatnets.pde import smoothness
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -418,7 +419,7 @@ def test_the_time_of_a_certificate_is_known_after_a_second(monkeypatch):
     ):
         reporter.repeat("", done, total)
     texts = [phase for phase, *_ in heard if phase != "certificate"]
-    assert texts == ["certificate: 3 points, about 33 s more"]  # 1.2 s for 2000 of 60,000
+    assert texts == ["certificate: 3 points, about 35 s more"]  # 1.2 s for 2000 of 57,700
     assert len(heard) == 8
     heard.clear()
     clock[0] = 0.0
@@ -686,3 +687,94 @@ def test_an_error_that_is_only_noise_is_printed_as_a_bound():
     assert str(noise) == "below 0.0081 (95 %, 512 points)"
     known = replace(noise, value=5e-3, low=4e-3)
     assert str(known) == "0.005 (between 0.004 and 0.0081, 95 %, 512 points)"
+
+
+class Scripted(PointSamples):
+    """Samples whose half-widths are known beforehand."""
+
+    def __init__(self, halves):
+        super().__init__(0.0)
+        self.halves = halves
+
+    def _interval(self, confidence):
+        half = self.halves[min(self.batches, len(self.halves)) - 1]
+        return abs(half), ("tails",) if half < 0 else ()
+
+    batches = 0
+
+
+@pytest.mark.parametrize(
+    ("target", "halves", "batches"),
+    [
+        (1.0, [0.5], 1),  # the first batch was not selected
+        (1.0, [2.0, 0.9, 0.8], 3),  # confirmed
+        (1.0, [2.0, 0.9, 1.5, 0.9, 0.8], 5),  # not confirmed at first
+        (1.0, [-0.9, 0.9, 0.8], 3),
+        (None, [0.5], 1),
+        (None, [-2.0, 0.5, 0.4], 3),
+        (None, [-2.0, -2.0, -2.0], 3),
+    ],
+)
+def test_what_looks_good_after_more_samples_is_confirmed(target, halves, batches):
+    point = Scripted(halves)
+
+    def draw(pending, pairs, batch):
+        for _ in pending:
+            point.batches += 1
+            point.count += pairs
+
+    options = CertifyOptions(256, 0.95, 0, target, True, lambda *a: None, unit=np.ones(1))
+    sample_until_good({0: point}, draw, options)
+    assert point.batches == batches
+    if point.reasons == () and batches > 1:  # the last batch doubled the samples
+        assert point.count % 2 == 0
+
+
+def test_stopping_does_not_select_samples_that_have_met_nothing_rare():
+    """One sample in 200 is 33 times larger. A single look at the same size errs less often."""
+
+    def missed(is_confirmed, seed):
+        rng = np.random.default_rng(seed)
+        point = NumberSamples(0.0, 0.0, 0.0, smooth=True)
+
+        def draw(pending, pairs, batch):
+            size = np.where(rng.random(pairs) < 1 / 200, 33.0, 1.0)
+            point.add(size * rng.standard_normal(pairs) + size - 1, np.zeros((pairs, 2)), 0.0, 0.0)
+
+        options = CertifyOptions(128, 0.95, 0, 0.15, True, lambda *a: None, unit=np.ones(1))
+        sample_until_good({0: point}, draw, options)
+        return not point.reasons and abs(point.mean - 32 / 200) > point.half
+
+    assert np.mean([missed(True, seed) for seed in range(200)]) < 0.12
+
+
+def test_certificates_of_some_points_are_joined():
+    def some(values, method):
+        n = len(values)
+        return Certificate(
+            value=np.array(values),
+            error=np.zeros(n),
+            halfwidth=np.array(values) / 10,
+            certified=np.ones(n, bool),
+            reasons=tuple((str(v),) for v in values),
+            method=method,
+            samples=np.full(n, 8),
+            confidence=0.95,
+        )
+
+    parts = [(np.array([0, 3]), some([0.0, 3.0], "a")), (np.array([1, 2]), some([1.0, 2.0], "b"))]
+    joined = Certificate.join(parts)
+    assert joined.value.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert [why for (why,) in joined.reasons] == ["0.0", "1.0", "2.0", "3.0"]
+    assert joined.method == "a or b"
+    assert Certificate.join(parts[:1]) is parts[0][1]
+
+
+def test_a_half_width_out_of_reach_is_said_where_samples_cannot_help():
+    source = lambda t, x, u: 5 * u * (1 - u)  # noqa: E731
+    problem = hn.Problem(2, 0.2, lambda x: jnp.exp(-x @ x), source=source)
+    u = hn.solve(problem, features=(8, 8))
+    with pytest.warns(hn.HeatnetsWarning, match="more samples do not help"):
+        sure = u.certify(0.2, [0.1, 0.2], samples=256, halfwidth=2.5e-3)
+    assert not sure.reached
+    assert "more samples do not help" in sure.reasons[-1]

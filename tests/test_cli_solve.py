@@ -226,6 +226,20 @@ def test_a_sweep_reads_points_once_and_names_its_columns_apart(heatnets, tmp_pat
     assert "Values are written as in TOML" in heatnets(*given[:3], "low=.5,1").err
 
 
+def test_columns_of_points_are_named_in_their_order(heatnets, tmp_path):
+    assert heatnets("solve", "own.toml").code == 0
+    (tmp_path / "p.csv").write_text("x,t\n0.3,0.5\n")
+    done = heatnets("eval", "own.heatnets", "--at", "p.csv")
+    assert done.code == 2
+    assert "the first column is named 'x'; it must hold the time t" in done.err
+    (tmp_path / "p.csv").write_text("Time,x\n0.5,0.3\n")
+    assert heatnets("eval", "own.heatnets", "--at", "p.csv", "--samples", "64").code == 2
+    done = heatnets("eval", "own.heatnets", "--at", "p.csv", "--certify", "--samples", "256")
+    assert done.code == 0, done.err
+    (row,) = csv.DictReader(done.out.splitlines())
+    assert float(row["low"]) <= EXACT <= float(row["high"])
+
+
 def test_a_sweep_whose_points_are_not_certified_ends_with_three(heatnets, tmp_path):
     (tmp_path / "few.toml").write_text(TOML + "samples = 8\n")
     done = heatnets("solve", "few.toml", "--set", "a=1,2")

@@ -7,14 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.scipy.stats import norm
+from scipy.special import ndtr
 
 import heatnets as hn
 from heatnets._core.execution import make_context
+from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.features.equation import build_equation
 from heatnets.pde.function import Function
 from heatnets.pde.kinks import UnnamedKink, name_kinks
 from heatnets.pde.preintegration import find_roots, quadrature
-from heatnets.pde.preintegration_choice import choose_preintegration
+from heatnets.pde.preintegration_choice import choose_preintegration, line_errors
+from heatnets.pde.smoothness import find_kinks
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -71,12 +74,13 @@ S = np.array([[0.5, 0.0, 0.0], [0.2, 0.4, 0.0], [-0.1, 0.2, 0.3]])
 
 def stated(f, **given):
     region = given.pop("region", hn.Box(-0.3, 0.3))
-    return hn.Problem(3, 0.7, initial=f, diffusion=hn.Factor(S), region=region, **given)
+    given = {"diffusion": hn.Factor(S)} | given
+    return hn.Problem(3, 0.7, initial=f, region=region, **given)
 
 
-def prepared(f):
+def prepared(f, **given):
     """The canonical problem with its rule, and its equation."""
-    problem, ctx = stated(f).canonical, make_context()
+    problem, ctx = stated(f, **given).canonical, make_context()
     with ctx.active():
         rule, why = choose_preintegration(problem, 0, ctx)
         assert rule is not None, why
@@ -147,9 +151,51 @@ def test_a_ridge_is_exact_in_every_direction(unoptimised):
         assert abs(residual) < 1e-10
 
 
+@pytest.mark.parametrize(("std", "reach"), [(0.3, 7.5), (3.0, 14.0)])
+def test_lines_reach_as_far_as_the_data_have_mass(std, reach, unoptimised):
+    """E max(e^X - 1, 0) for a normal X: with a standard deviation of 3 its mass is around X = 9."""
+    diffusion = std**2 / (2 * 0.7)
+    f = lambda x: jnp.maximum(jnp.exp(x[0]) - 1, 0.0)  # noqa: E731
+    problem, equation = prepared(f, diffusion=diffusion, region=hn.Box(-0.1, 0.1))
+    rule, initial = problem.preintegration, equation.functions["initial"]
+    assert rule.reach <= reach
+    assert (rule.reach == 7.5) == (std == 0.3)
+    value = initial.transport((), jnp.zeros(3), jnp.sqrt(1.4), jnp.ones(3) * diffusion**0.5)
+    exact = np.exp(std**2 / 2) * norm.cdf(std) - 0.5
+    assert abs(value / exact - 1) < 1e-10
+
+
+def test_far_in_the_money_kinks_are_integrated_too():
+    """Hardly a random segment meets the kink, but residuals would."""
+    f = lambda x: jnp.maximum(jnp.sum(x) + 3.6, 0.0)  # noqa: E731
+    problem, ctx = stated(f), make_context()
+    with ctx.active():
+        assert not find_kinks(problem.canonical, 0, ctx)
+    u = hn.solve(problem, max_rounds=1)
+    assert "pre-integrated" in u.stats["laplacian"]["initial"]
+    x, width = np.array([-0.3, -0.3, -0.3]), np.sqrt(1.4) * np.linalg.norm(S.T @ np.ones(3))
+    mean = np.sum(x) + 3.6
+    exact = mean * norm.cdf(mean / width) + width * norm.pdf(mean / width)
+    assert exact - mean > 1e-4  # the kink counts
+    assert abs(u(0.7, x) - exact) < 1e-9
+
+
+def test_every_point_has_lines_of_its_own():
+    """A kink that is crossed in the region, and touched elsewhere, among many points."""
+    ring = lambda x: jnp.where(x[0] ** 2 + x[1] ** 2 < 36.0, 1.0, 0.0)  # noqa: E731
+    region = hn.Box([5.5, -0.5, -0.5], [6.5, 0.5, 0.5])
+    problem, _ = prepared(ring, diffusion=0.3, region=region)
+    x = np.concatenate([np.tile([6.0, 0.1, 0.0], (300, 1)), [[0.0, 6.0, 0.0]]])
+    ctx = make_context()
+    with ctx.active():
+        errors = line_errors(problem, 0, ctx, np.full(301, 0.7), x)
+    assert np.mean(errors.share[:300] > 0) < 0.05
+    assert errors.share[300] > 0.1
+
+
 def test_at_the_initial_time_features_are_the_data():
     _, equation = prepared(PAYOFFS["basket"])
-    for x in (np.zeros(3), np.array([0.3, 0.1, -0.2])):
+    for x in (np.full(3, 0.2), np.array([0.3, 0.1, -0.2])):
         value = equation.functions["initial"].transport((), jnp.asarray(x), 0.0, jnp.ones(3))
         assert abs(value - PAYOFFS["basket"](x)) < 1e-12
 
@@ -165,7 +211,7 @@ def test_all_roots_on_a_line():
         assert min(abs(total - 2.8), abs(total - 3.3)) < 1e-12
 
 
-@pytest.mark.parametrize("where", [-7.0, -1.0, 0.0, 3.0, 7.4])
+@pytest.mark.parametrize("where", [-7.0, -1.0, 0.0, 3.0, 5.0])
 def test_quadratures_between_roots(where):
     z, weights = map(np.asarray, quadrature(jnp.array([where]), 24))
     for a in (0.0, 0.5, 1.0):  # ∫ e^{az} N(z) over the part above the root
@@ -193,6 +239,10 @@ DECLINED = {
     "touch": sphere,
     # A kink that is named, and one behind a square root that is not.
     "converge": lambda x: jnp.maximum(x[0], 0.0) + jnp.sqrt((x[0] - 0.2) ** 2 + 1e-30),
+    # Smooth, though entries are compared.
+    "no path meets": lambda x: jax.nn.softplus(4 * x[0]) + jax.nn.logsumexp(x) + jnp.hypot(2, x[1]),
+    # Too many kinks; none of them is traced.
+    "kinks, more than": lambda x: jnp.max(jnp.outer(x, jnp.arange(200.0))),
 }
 
 
@@ -203,6 +253,16 @@ def test_where_no_direction_serves_the_reason_is_said(why):
         rule, reason = choose_preintegration(stated(DECLINED[why]).canonical, 0, ctx)
     assert rule is None
     assert why in reason
+
+
+def test_unnamed_kinks_are_found_in_all_directions():
+    """Lines along the first coordinate cross the kink that is named, and never the other."""
+    f = lambda x: jnp.maximum(x[0], 0.0) + jnp.sqrt(x[1] ** 2 + 1e-30)  # noqa: E731
+    ctx = make_context()
+    with ctx.active():
+        rule, reason = choose_preintegration(stated(f, diffusion=0.4).canonical, 0, ctx)
+    assert rule is None
+    assert "operations do not name all of them" in reason
 
 
 def test_a_custom_derivative_hides_no_kink():
@@ -223,16 +283,21 @@ def basket():
 
 
 def basket_value(t, x):
-    """u(t, x) by Gauss-Hermite quadrature over a plane of lines, and Gauss-Legendre on each."""
+    """u(t, x) by Gauss-Hermite quadrature over a plane of lines, in closed form on each."""
+    c = np.array([0.3, 0.5, 0.2])
+    e = S.T @ c / np.linalg.norm(S.T @ c)
+    plane, b = np.linalg.svd(e[None])[2][1:], np.sqrt(2 * t) * S @ e
+    assert np.all(b > 0)  # the mean rises along every line: one root
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-    problem, equation = prepared(PAYOFFS["basket"])
-    e = np.linalg.solve(S, problem.preintegration.axis)
-    plane = np.linalg.svd(e[None])[2][1:]
-    a, b = np.meshgrid(nodes, nodes)
-    noise = (a[..., None] * plane[0] + b[..., None] * plane[1]).reshape(-1, 3) @ S.T
-    values = jax.vmap(
-        lambda v: equation.functions["initial"].transport((), jnp.asarray(x), jnp.sqrt(2 * t), v)
-    )(jnp.asarray(noise))
+    p, q = np.meshgrid(nodes, nodes)
+    noise = (p[..., None] * plane[0] + q[..., None] * plane[1]).reshape(-1, 3)
+    terms = c * np.exp(x + np.sqrt(2 * t) * noise @ S.T)
+    low, high = np.full(len(terms), -40.0), np.full(len(terms), 40.0)
+    for _ in range(60):
+        z = 0.5 * (low + high)
+        above = np.sum(terms * np.exp(np.outer(z, b)), axis=1) > 1
+        low, high = np.where(above, low, z), np.where(above, z, high)
+    values = np.sum(terms * np.exp(b**2 / 2) * ndtr(b - z[:, None]), axis=1) - ndtr(-z)
     return float(np.outer(weights, weights).reshape(-1) @ values / (2 * np.pi))
 
 
@@ -243,14 +308,43 @@ def test_a_basket_is_solved_by_the_equation_and_certified(basket):
     assert not basket.stats["warnings"]
     x = np.array([0.1, -0.1, 0.05])
     exact = basket_value(0.7, x)
-    assert abs(basket(0.7, x) - exact) < 3e-3 * exact
+    assert abs(basket(0.7, x) - exact) < 1e-3 * exact
     sure = basket.certify(0.7, x, samples=1024)
     assert sure.certified
     assert "residual" in sure.method
-    assert sure.halfwidth < 1e-3 * exact
-    assert abs(sure.value - exact) < 2 * sure.halfwidth
+    assert sure.halfwidth < 3e-4 * exact
+    assert abs(sure.value - exact) < 1.5 * sure.halfwidth
     plain = hn.montecarlo.importance(basket.problem, 0.7, x, samples=1024)
-    assert plain.high - plain.low > 30 * sure.halfwidth
+    assert plain.high - plain.low > 100 * sure.halfwidth
+    assert abs(basket.problem.initial(x) - exact) > 100 * sure.halfwidth
+
+
+def test_deltas_and_gammas_of_a_basket_are_certified(basket):
+    x, w, h = np.array([0.1, -0.1, 0.05]), np.ones(3), 1e-3
+    slope = [
+        (basket_value(0.7, x + h * e) - basket_value(0.7, x - h * e)) / (2 * h) for e in np.eye(3)
+    ]
+    sure = basket.certify_gradient(0.7, x, samples=1024)
+    assert sure.certified
+    assert np.all(sure.halfwidth < 1e-3 * np.abs(slope))
+    assert np.all(np.abs(sure.value - slope) < 2 * sure.halfwidth + 1e-6)
+    up, middle, down = (basket_value(0.7, x + e * w) for e in (h, 0.0, -h))
+    bend = (up - 2 * middle + down) / h**2
+    sure = basket.certify_curvature(0.7, x, w, samples=1024)
+    assert sure.certified
+    assert sure.halfwidth < 3e-3 * bend
+    assert abs(sure.value - bend) < 2 * sure.halfwidth + 1e-6 * bend
+
+
+def test_errors_count_that_of_quadratures(basket, monkeypatch):
+    before = basket.error(points=64, samples=16)
+    monkeypatch.setattr(
+        NetworkEvaluator, "quadrature_error", lambda self, t, of_one=None: np.full(len(t), 1e-2)
+    )
+    size = np.sqrt(np.mean(basket(*hn.random_points(basket.problem, 200)) ** 2))
+    assert before.high < 0.2e-2 / size < basket.error(points=64, samples=16).high
+    sure = basket.certify(0.7, np.zeros(3), samples=64)
+    assert 1e-2 < sure.halfwidth < 2e-2
 
 
 def test_it_is_stored(basket, tmp_path):

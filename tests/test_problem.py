@@ -369,3 +369,14 @@ def test_regions_sample_where_they_say(region):
         np.testing.assert_allclose(x.mean(axis=0), (region.low + region.high) / 2, atol=0.1)
     else:
         np.testing.assert_allclose(x.mean(axis=0), [1, 2, 3], atol=0.01)
+
+
+def test_equally_correlated_assets_have_the_same_covariance_at_the_cost_of_a_diagonal():
+    sigma = np.array([0.1, 0.2, 0.4])
+    for rho in (0.5, -0.2):
+        process = hn.GeometricBrownian(sigma, correlation=rho)
+        diffusion, _ = process.canonical_form(3)
+        S = diffusion.apply_sqrt(np.eye(3)).T
+        correlation = np.where(np.eye(3, dtype=bool), 1.0, rho)
+        np.testing.assert_allclose(S @ S.T, 0.5 * np.outer(sigma, sigma) * correlation, atol=1e-15)
+        assert (diffusion.low_rank_columns is not None) == (rho > 0)

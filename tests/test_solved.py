@@ -198,7 +198,7 @@ def test_a_verdict_says_whether_to_use_it(solution, changes, certified, words):
 def test_the_summary_is_one_object_for_text_tables_and_pages(solution, page):
     values = solution(*hn.random_points(solution.problem, 256))
     low, high = f"{values.min():.4g}", f"{values.max():.4g}"
-    assert f"u from {low} to {high} in the region; 0 + " in str(solution)
+    assert f"u from {low} to {high} at random points; 0 + " in str(solution)
     warned = solution.with_stats({"warnings": (WARNING, WARNING)})
     assert str(warned).splitlines()[0].endswith("; 1 warning.")
     assert str(warned).splitlines()[1:] == [f"Warning: {WARNING}"]

@@ -147,7 +147,7 @@ class SolveSummary:
         if self.at_point:
             text = f"u = {rounded(high, half)} at the point"
             return f"{text}, ± {half:.1g} estimated" if half else text
-        return f"u from {low:.4g} to {high:.4g} in the region"
+        return f"u from {low:.4g} to {high:.4g} at random points"
 
     def __str__(self) -> str:
         return "\n".join([self.sentence, *(f"Warning: {text}" for text in self._warnings)])

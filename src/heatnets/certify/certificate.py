@@ -174,7 +174,7 @@ class Certificate:
         for half, reached, reasons in zip(cert.widest, cert.reached, cert.reasons, strict=True):
             text = (
                 f"the half-width {target:.2g} was not reached (it is {half:.2g}), and more samples "
-                "do not help"
+                "do not help: solve to a smaller `tol`, or with a region nearer to the point"
             )
             is_silent = not reached and not any(is_kind(r, ReasonKind.TOO_WIDE) for r in reasons)
             notes.append((Reason(ReasonKind.TOO_WIDE, text),) if is_silent else ())

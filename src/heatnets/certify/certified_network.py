@@ -95,6 +95,7 @@ class _Reporter:
 
     def __init__(self, report: Progress, points: int, work: float) -> None:
         self._report, self._last, self._work = report, (0, points), work
+        self._evaluated, self._part = 0, 0  # evaluations of finished steps, and of this one
         self._step, self._start, self._is_known = (0, 0, 0), 0.0, False
         self._begin = time.perf_counter()
 
@@ -108,10 +109,18 @@ class _Reporter:
         self._report("certificate", done, total)
 
     def repeat(self, phase: str, done: int, total: int) -> None:
-        """Report the same again: so many evaluations of one step of the work are done."""
+        """Report about how many points the evaluations so far are worth.
+
+        So many evaluations of one step of the work are done.
+        """
+        if done < self._part:
+            self._evaluated += self._part
+        self._part = done
         if not self._is_known and total > _LARGE_STEP * self._work:
             self._measure(done, total)
-        self._report("certificate", *self._last)
+        finished, points = self._last
+        share = min((self._evaluated + done) / self._work, 1.0)
+        self._report("certificate", max(finished, min(int(share * points), points - 1)), points)
 
     def _measure(self, done: int, total: int) -> None:
         """Announce the time of all evaluations when a second of one step was measured."""
@@ -243,7 +252,7 @@ class CertifiedNetwork:
 
         As `certify`. Where the data are smooth the error equation is differentiated: samples of the
         gradient of the residual. Where they have kinks or jumps, a weight takes the place of the
-        derivative.
+        derivative; where features integrate these, of that of residuals on all but short paths.
 
         Args:
             t: one time (), or n times (n,), t > 0 (t < T for a terminal-value problem).

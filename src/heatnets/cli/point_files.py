@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from heatnets.pde.problem import Problem
 
 LARGEST = 2**30  # bytes of a file of points
+_TIMES = ("t", "time", "times")  # names that a column of times may have
 
 
 def read(path: Path, problem: Problem, lines: str | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -50,7 +51,12 @@ def read(path: Path, problem: Problem, lines: str | None = None) -> tuple[np.nda
                     continue
                 values = [_as_number(cell) for cell in row]
                 if not t and not has_header and all(value is None for value in values):
-                    has_header = True  # the line of names
+                    has_header = True
+                    if row[0].strip().lower() not in _TIMES:
+                        raise InputError(
+                            f"{path}: the first column is named {short_repr(row[0])}; it must hold "
+                            f"the time t. In this order: {row_format}."
+                        )
                     continue
                 if None in values:
                     raise InputError(

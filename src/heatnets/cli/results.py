@@ -51,6 +51,13 @@ def evaluate(
     certify: Annotated[
         bool, option("With 95 % intervals of the true values.", False, "--certify")
     ] = False,
+    samples: Annotated[
+        int | None, option("Samples of a certificate at each point.", "4096", "--samples")
+    ] = None,
+    halfwidth: Annotated[
+        float | None,
+        option("Certificates take samples until their half-width is this.", False, "--halfwidth"),
+    ] = None,
     gradient: Annotated[bool, option("With the gradient.", False, "--gradient")] = False,
     problem: ProblemOption = None,
     device: terminal.Device = None,
@@ -59,6 +66,10 @@ def evaluate(
     import numpy as np
 
     point_files.check_output(out, (".csv", ".npz"))
+    given = {"samples": samples, "halfwidth": halfwidth}
+    wanted: dict[str, Any] = {name: v for name, v in given.items() if v is not None}
+    if wanted and not certify:
+        raise InputError("--samples and --halfwidth belong to a certificate: add --certify.")
     u = _load(result, problem, device)
     t, x = point_files.read(at, u.problem)
     notes = point_files.flags(u.problem, t, x)
@@ -79,7 +90,7 @@ def evaluate(
         if solved:
             columns["value"] = column(u(*points))
         if certify:
-            cert = u.certify(*points)
+            cert = u.certify(*points, **wanted)
             doubtful = int(np.sum(~cert.certified))
             shown = cert.certified | solved  # without a solved network only certified values
             columns |= {

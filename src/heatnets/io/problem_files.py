@@ -129,9 +129,10 @@ def from_toml(
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(
-            f"{name} is not a TOML file: {error}. Formulas are texts: write them in quotes."
-        ) from None
+        hint = "Formulas are texts: write them in quotes. Numbers have a decimal point."
+        if "twice" in str(error):
+            hint = "Several points are several tables: [[certify]], in double brackets."
+        raise InputError(f"{name} is not a TOML file: {error}. {hint}") from None
     except (RecursionError, ValueError) as error:
         raise InputError(f"{name} is not a TOML file: {error or 'too deep'}.") from None
     for key, value in (changes or {}).items():

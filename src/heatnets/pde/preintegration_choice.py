@@ -43,7 +43,7 @@ _CELLS, _MANY_CELLS = (4, 16, 64), 128  # in which roots are looked for, and are
 # Lines end at the first reach beyond which there is nothing: the last is compared with. A lognormal
 # of total volatility s has its mass around s, and 7.5 standard deviations about it.
 _REACHES = (REACH, 9.0, 11.0, 14.0)
-_CUT_OFF = 1e-12  # relative size of what may lie beyond
+_CUT_OFF = 1e-11  # relative size of what may lie beyond
 _EXACT, _RESOLVED = 1e-9, 1e-6  # relative errors of a quadrature: wanted, and still good
 _SAFETY = 4.0  # times the largest error of a quadrature on sampled lines: the bound
 _MAX_ROOTS = 8  # on one line

@@ -171,9 +171,10 @@ class Growth(abc.ABC):
         elapsed, seconds = self.run.elapsed, self.run.options.seconds
         if elapsed + needed + self.check_seconds() < seconds:
             return ""
+        enough = 1.2 * (elapsed + needed + self.check_seconds())
         return Limit(
-            f"the next round would take about {needed:.2g} s, "
-            f"and {elapsed:.2g} of `seconds` = {seconds:g} are spent"
+            f"the next round would take about {needed:.2g} s, and {elapsed:.2g} of `seconds` = "
+            f"{seconds:g} are spent (`seconds` = {enough:.0f} would do)"
         )
 
     def memory_limit(self, needed: int) -> str:
@@ -203,7 +204,7 @@ class Growth(abc.ABC):
             run.log.warn(
                 f"the tolerance {run.options.tol:g} was not met: the error is estimated at "
                 f"{error:.2g}. Growth ended as {ending.why}; the best fit found is returned. "
-                "More `seconds`, a smaller region or a shorter horizon may help."
+                "More `seconds`, another `region` or a shorter horizon may help."
             )
         elif isinstance(ending.why, Limit) and run.options.tol is None:
             run.log.warn(
