@@ -244,7 +244,9 @@ def test_a_kink_far_from_the_region_is_found_from_the_points_asked():
 
     The residual form would give a wrong value with a small half-width.
     """
-    problem = hn.Problem(dim=1, horizon=0.5, initial=lambda x: jnp.where(x[0] > 3.5, 1.0, 0.0))
+    # No operation names where it jumps: features do not integrate it.
+    initial = lambda x: jnp.clip(jnp.floor(x[0] - 2.5), 0.0, 1.0)  # noqa: E731
+    problem = hn.Problem(dim=1, horizon=0.5, initial=initial)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
         u = hn.solve(problem, tol=0, max_rounds=1)
@@ -356,7 +358,12 @@ def test_heavy_tails_get_more_samples_before_they_are_said():
     )
     for how in (values.certify, derivatives.certify_gradient):
         found = how(spike, t, x, ASKED._replace(samples=512))
-        assert set(found.samples.tolist()) <= {512, 2048, 8192}
+        assert set(found.samples.tolist()) <= {
+            512,
+            4096,
+            8192,
+            16384,
+        }  # what looks good is confirmed
         assert np.max(found.samples) > 512
         assert np.mean(found.certified) > 0.6
         assert all(

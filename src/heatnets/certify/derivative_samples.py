@@ -26,10 +26,8 @@ from heatnets.certify.path_sampling import (
 from heatnets.fit.collocation import time_fractions
 from heatnets.pde.paths import PathSimulator
 
-# Where features integrate kinks, paths longer than this part of t get weights. (Second derivatives
-# of a basket: the standard deviation of samples is 2.9e-4 with 0.5, 5e-5 with 0.1, 2.4e-5 with
-# 0.02.)
-_WEIGHED = 0.02
+# Where features integrate kinks, paths longer than this part of t get weights.
+_WEIGHED = 0.1
 
 Curve = tuple[np.ndarray, np.ndarray]  # first and second derivative (w, c) of a curve, (dim,) each
 
@@ -137,7 +135,7 @@ def _differentiated_residual_form(
         if problem.preintegration is None or not np.any(is_early):
             return mean(residual, simulator, lag, noise)
         s = lag[is_early]
-        p = np.sqrt(2 * s)[:, None] * problem.diffusion.apply_sqrt(noise[is_early])
+        p = np.sqrt(2 * s)[:, None] * noise[is_early]  # of constant coefficients: Sξ
         ((plus, minus),) = evaluate_pairs(residual.value, t - s, x + opposite(p))
         early = weigh(plus, minus, p, s)
         result = np.empty((len(lag), early.shape[1]))

@@ -84,7 +84,7 @@ class ErrorCollector:
                 continue
             homes = [home for home, keys in (elsewhere or {}).items() if name in keys]
             hint = f"it belongs below {homes[0]}." if homes else explain(name, names)
-            if not key and not homes and isinstance(table[name], int | float):
+            if not (key or homes) and len(name) < 3 and isinstance(table[name], int | float):
                 hint += " A parameter of a formula stands below [parameters]."
             self.add(name, f"unknown key `{name[:60]}`{where}; {hint}")
 

@@ -67,7 +67,8 @@ class _Finder:
 
     def run_function(self, function: Callable[..., Any], x: Array) -> list[Array]:
         """The arguments of a function at x."""
-        closed = jax.make_jaxpr(function)(x)
+        # A new function: JAX would compare the arrays of `function`, which may be traced.
+        closed = jax.make_jaxpr(lambda x: function(x))(x)
         self._run(closed.jaxpr, closed.consts, [x], [True])
         return self.found
 
