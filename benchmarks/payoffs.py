@@ -105,7 +105,8 @@ def _call(c: np.ndarray, b: np.ndarray) -> np.ndarray:
             terms = c * np.exp(b * z[:, None])
             outside = sign * (terms @ b) > 0  # else there is no root on this side
             slope = np.where(outside, terms @ b, 1.0)
-            z = np.where(outside, z - (terms.sum(axis=1) - STRIKE) / slope, sign * 12.0)
+            step = (terms.sum(axis=1) - STRIKE) / slope
+            z = np.where(outside, np.clip(z - step, -12.0, 12.0), sign * 12.0)
         above = ndtr(sign * (b - z[:, None]))
         value += np.sum(total * above, axis=1) - STRIKE * ndtr(-sign * z)
     return value
