@@ -160,6 +160,12 @@ def arithmetic(dim: int, seed: int) -> Iterator[Figure]:
     yield f"{name}: half-width, relative", float(sure.halfwidth / sure.value), 1e-4
     seconds += time.process_time() - begin
     yield f"{name}: CPU seconds, solve and certificate", seconds, 20.0
+    delta = u.certify_gradient(0.0, np.full(dim, 100.0))
+    half = np.max(delta.halfwidth) / np.max(delta.value) if delta.certified else np.inf
+    yield f"{name}: certified deltas, relative half-width", float(half), 1e-3
+    gamma = u.certify_curvature(0.0, np.full(dim, 100.0), np.ones(dim))
+    half = gamma.halfwidth / gamma.value if gamma.certified else np.inf
+    yield f"{name}: certified gamma, relative half-width", float(half), 1e-2
 
 
 CASES: dict[str, list[Callable[[int], Iterator[Figure]]]] = {
