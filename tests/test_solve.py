@@ -752,6 +752,15 @@ def test_problems_that_differ_by_numbers_share_their_programs(kind):
         assert u(t, x) == pytest.approx(exact, rel=1e-5)
 
 
+def test_networks_of_other_time_degrees_share_the_programs_of_values_and_certificates():
+    problem, x = SWEEPS["terminal"](1.0), np.array([[0.3, 0.1, -0.4], [0.0, 0.2, 0.4]])
+    for degree in (0, 1, 3):
+        u = hn.solve(problem, tol=0, max_rounds=1, time_degree=degree)
+        with counted_programs() as programs:
+            u([0.2, 0.1], x), u.gradient([0.2, 0.1], x), u.certify(0.2, x[0], samples=64)
+        assert len(programs) == 0 if degree else len(programs) > 0
+
+
 def test_a_partial_of_a_size_or_of_a_branch_is_kept():
     def powers(x, k, number, sign):
         total = sum(k * jnp.sum(x) ** i for i in range(number))

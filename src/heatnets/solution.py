@@ -68,8 +68,10 @@ class Solution(CertifiedNetwork):
         parts = np.split(np.asarray(weights).reshape(degree + 1, -1).T, np.cumsum(sizes)[:-1])
         self.weights = tuple(part if degree else part[:, 0] for part in parts)
         units = canonical.horizon ** np.arange(degree + 1.0)  # weights belong to (t/T)^k
+        # Zeros up to a common degree: programs that take the weights serve every degree.
+        zeros = ((0, 0), (0, max(0, network.DEGREES[-1] - degree)))
         self._blocks = [
-            (block, jax.device_put(w / units, ctx.device))
+            (block, jax.device_put(np.pad(w / units, zeros), ctx.device))
             for block, w in zip(blocks, parts, strict=True)
             if len(w)
         ]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heatnets._core.statistics import ConfidenceInterval, confidence_interval
+from heatnets._core.statistics import confidence_interval
 from heatnets.certify.certificate import CertifyOptions, Reasons
 from heatnets.certify.error_equation import single_samples
 from heatnets.certify.evaluator import NetworkEvaluator
@@ -81,21 +81,24 @@ def _far_error_at(
     chosen = directions.take(large[:_FURTHER])
     number = max(2 * options.samples // _SHARE, _FEWEST[0])
     further = _far_samples(u, t, x, chosen, number, rng)
-    interval = _far_interval(further, options)
-    if any(interval.reasons):  # a few samples carry the error: take four times as many
+    rest = float(np.sum(sizes[large[_FURTHER:]]))  # other directions: means are at most this
+    bound, reasons = _far_bound(further, rest, options)
+    if reasons and not bound <= half:  # a few samples carry the error: take four times as many
         more = _far_samples(u, t, x, chosen, 3 * number, rng)
-        interval = _far_interval(np.concatenate([further, more], axis=1), options)
-    # Half-widths count twice, because samples on far paths are skewed. In other directions the mean
-    # is at most the root mean square.
-    further_bounds = np.abs(interval.mean) + 2 * interval.half
-    bound = float(np.sum(further_bounds) + np.sum(sizes[large[_FURTHER:]]))
-    reasons = next((why for why in interval.reasons if why), ())
+        bound, reasons = _far_bound(np.concatenate([further, more], axis=1), rest, options)
     return bound, reasons if not bound <= half else ()
 
 
-def _far_interval(samples: np.ndarray, options: CertifyOptions) -> ConfidenceInterval:
-    """Intervals for the means of samples in each direction, (K, number)."""
-    return confidence_interval(samples, options.confidence, "samples on paths that go far")
+def _far_bound(
+    samples: np.ndarray, rest: float, options: CertifyOptions
+) -> tuple[float, tuple[str, ...]]:
+    """A bound from samples in each direction, (K, number), plus `rest`; reasons to doubt it.
+
+    Half-widths count twice, because samples on far paths are skewed.
+    """
+    interval = confidence_interval(samples, options.confidence, "samples on paths that go far")
+    bound = float(np.sum(np.abs(interval.mean) + 2 * interval.half)) + rest
+    return bound, next((why for why in interval.reasons if why), ())
 
 
 def _far_samples(

@@ -15,6 +15,8 @@ from heatnets.features.features import Equation, Feature
 from heatnets.fit.assembly import initial_value, time_powers
 from heatnets.pde.laplacian import gradient
 
+DEGREES = (0, 1, 3)  # candidate degrees of the weights in time
+
 
 def values(equation: Equation, features: Feature, weights: Array, t: Array, x: Array) -> Array:
     """Σ w_j φ_j."""

@@ -16,11 +16,11 @@ from heatnets.fit.collocation import PLACEMENTS, Points
 from heatnets.fit.entry_cache import EntryCache
 from heatnets.fit.iteration import CandidateFit
 from heatnets.fit.least_squares import LeastSquaresResult
+from heatnets.fit.network import DEGREES
 from heatnets.solvers.growth import feature_kinds
 from heatnets.solvers.run import Run
 from heatnets.solvers.validation import EXCESS, BlockSizes, ValidationSet
 
-DEGREES = (0, 1, 3)  # candidate degrees of the weights in time
 # Candidate dampings of the least-squares problem, relative to its largest singular value.
 DAMPINGS = (1e-14, 1e-11, 1e-8, 1e-6, 1e-4)
 
