@@ -202,6 +202,20 @@ def test_a_sweep_writes_one_table(heatnets, tmp_path):
     assert "# set: a = 1.5" in heatnets("info", "own-2.heatnets").out
 
 
+def test_a_sweep_of_a_parameter_of_the_process(heatnets, tmp_path):
+    """u_t = Δu - θ x·∇u from Σ x_i: u = e^{-θ t} Σ x_i."""
+    (tmp_path / "ou.toml").write_text(
+        'dim = 3\nhorizon = 1.0\ninitial = "sum(x)"\n[process.ornstein_uhlenbeck]\nrate = 9.0\n'
+        "[solve]\ntol = 0\nmax_rounds = 1\n[[certify]]\nx = 0.5\nsamples = 256\n"
+    )
+    done = heatnets("solve", "ou.toml", "--set", "process.rate=0.1,0.2", "--json")
+    assert done.code == 0, done.err
+    for row, rate in zip(json.loads(done.out)["rows"], (0.1, 0.2), strict=True):
+        assert row["set"] == {"process.rate": rate}
+        assert row["point"]["low"] <= 1.5 * np.exp(-rate) <= row["point"]["high"]
+        assert row["point"]["halfwidth"] < 1e-6  # e^{-0.1} and e^{-0.2} differ by 0.09
+
+
 def test_a_sweep_reads_points_once_and_names_its_columns_apart(heatnets, tmp_path, monkeypatch):
     renamed = TOML.split("[[certify]]")[0]
     for old, new in (("a*x", "low*x"), ("a^2", "low^2"), ("a =", "low =")):

@@ -243,6 +243,83 @@ def test_mistakes(text, words):
         from_toml(text)
 
 
+HEAD = "dim = 3\nhorizon = 1\n"
+INITIAL = 'initial = "sum(x)"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            f"{HEAD}[process.ornstein_uhlenbeck]\nrate = 0.5\n{INITIAL}",
+            "line 5: `initial` stands inside of the table [process.ornstein_uhlenbeck]: write it "
+            "above the table.",
+        ),
+        (
+            f"[process.ornstein_uhlenbeck]\nrate = 0.5\n{HEAD}{INITIAL}",
+            "line 3: `dim`, `horizon` and `initial` stand inside of the table "
+            "[process.ornstein_uhlenbeck]: write them above the table.",
+        ),
+        (f"{HEAD}[parameters]\na = 1.0\n{INITIAL}", "inside of the table [parameters]"),
+        (f"[parameters]\n{HEAD}{INITIAL}", "`dim`, `horizon` and `initial` stand inside"),
+        (
+            f"{HEAD}{INITIAL}[parameters]\na = 1\nregion = {{ point = 0 }}\n",
+            "line 6: `region` stands inside of the table [parameters]",
+        ),
+        (
+            f"{HEAD}{INITIAL}[parameters]\na = 1\nsource = 'a * t'\n",
+            "line 6: `source` stands inside of the table [parameters]",
+        ),
+        (f"{HEAD}[solve]\ntol = 0.1\n{INITIAL}", "inside of the table [solve]"),
+        (f"{HEAD}[[certify]]\nx = 0.1\n{INITIAL}", "inside of the table [[certify]]"),
+        (f"problem = 'allen-cahn'\n[solve]\ntol = 0.1\n{HEAD}", "`dim` and `horizon` stand"),
+    ],
+)
+def test_keys_below_the_header_of_a_table(text, words):
+    """One error says where they stand; none that they are missing or unknown."""
+    with pytest.raises(hn.InputError) as caught:
+        from_toml(text, "own.toml")
+    assert "own.toml: one error, nothing was run" in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_parameters_may_have_the_names_of_keys():
+    text = f"{HEAD}{INITIAL}reaction = '-2*reaction'\n[parameters]\nreaction = 0.1\ndrift = 1\n"
+    problem = from_toml(text).problem
+    assert (problem.reaction, problem.canonical.coefficients) == (-0.2, None)
+
+
+def test_keys_are_set_in_tables():
+    rate = f"{HEAD}{INITIAL}[process.ornstein_uhlenbeck]\nrate = {{}}\n"
+    wanted = fingerprint(from_toml(rate.format(0.02)).problem)
+    for key in ("process.rate", "process.ornstein_uhlenbeck.rate"):
+        stated = from_toml(rate.format(0.5), changes={key: 0.02})
+        assert differences(fingerprint(stated.problem), wanted) == []
+    # What the file does not state has a default.
+    wanted = fingerprint(from_toml(f"{rate.format(0.5)}mean = 0.3\n").problem)
+    stated = from_toml(rate.format(0.5), changes={"process.mean": 0.3, "solve.tol": 0.1})
+    assert differences(fingerprint(stated.problem), wanted) == []
+    assert stated.options == {"tol": 0.1}
+    named = from_toml(f"problem = 'geometric-basket'\n{HEAD}", changes={"strike": 90.0})
+    wanted = hn.problems.get("geometric-basket", dim=3, horizon=1, strike=90.0)
+    assert differences(fingerprint(named.problem), fingerprint(wanted)) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("proces.rate", "did you mean 'process.rate'?"),
+        ("process.rte", "unknown key `rte` of ornstein_uhlenbeck; did you mean 'rate'?"),
+        ("solve.tl", "unknown key `tl` in [solve]; did you mean 'tol'?"),
+    ],
+)
+def test_keys_that_cannot_be_set(key, words):
+    with pytest.raises(hn.InputError) as caught:
+        from_toml(f"{HEAD}{INITIAL}[process.ornstein_uhlenbeck]\nrate = 1\n", changes={key: 0.5})
+    assert words in str(caught.value)
+    assert "SolveOptions" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("python", "toml"),
     [

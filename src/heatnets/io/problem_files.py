@@ -33,14 +33,14 @@ from heatnets._core.errors import (
 from heatnets._core.execution import make_context
 from heatnets._core.precision import with_x64
 from heatnets.certify.certified_network import check_certify_options
-from heatnets.io.toml_schema import PROBLEM_KEYS, PROCESS_TABLES, ErrorCollector, Reader
+from heatnets.io.toml_keys import lift_misplaced, set_key
+from heatnets.io.toml_schema import KEYS, PROBLEM_KEYS, PROCESS_TABLES, ErrorCollector, Reader
 from heatnets.pde.problem import Problem
 from heatnets.solvers.options import OPTIONS as SOLVE_OPTIONS
 from heatnets.solvers.options import SolveOptions, make_options
 
 LARGEST = 2**18  # bytes of a TOML file
 _MAX_DIM = 10**7
-_KEYS = (*PROBLEM_KEYS, "dim", "horizon", "problem", "parameters", "solve", "certify")
 _CERTIFY_OPTIONS = ("samples", "confidence", "halfwidth", "seed")
 # Keywords of hn.solve that a file can set.
 OPTIONS = ["memory", *(name for name in SOLVE_OPTIONS if name != "checkpoint")]
@@ -77,7 +77,7 @@ def read(path: str | Path, changes: Mapping[str, Any] | None = None) -> ProblemF
     Args:
         path: the file.
         changes: other values for keys of a TOML file: a name in [parameters], or a key like
-            `horizon` or `process.geometric_brownian.volatility`.
+            `horizon` or `process.volatility`.
 
     Returns:
         The problem (`.problem`), keywords of `hn.solve` (`.options`), the points to certify
@@ -135,11 +135,12 @@ def from_toml(
         raise InputError(f"{name} is not a TOML file: {error}. {hint}") from None
     except (RecursionError, ValueError) as error:
         raise InputError(f"{name} is not a TOML file: {error or 'too deep'}.") from None
-    for key, value in (changes or {}).items():
-        _set_key(content, key, value, name)
     errors = ErrorCollector(name, text)
     tables = {"[solve]": OPTIONS, "[[certify]]": ("t", "x", *_CERTIFY_OPTIONS), **PROCESS_TABLES}
-    errors.check_keys("", content, _KEYS, tables)
+    lift_misplaced(content, tables, errors)
+    for key, value in (changes or {}).items():
+        set_key(content, key, value, name)
+    errors.check_keys("", content, KEYS, tables)
     is_named = "problem" in content
     problem = (_named_problem if is_named else _user_problem)(content, errors)
     options = _read_options(_read_table(content, "solve", errors), problem, errors)
@@ -150,22 +151,6 @@ def from_toml(
     words += [(key, _value_text(value)) for key, value in content.items() if key != "certify"]
     origin = {"toml": text, **({"set": dict(changes)} if changes else {})}
     return ProblemFile(problem.with_provenance(origin), options, points, words)
-
-
-def _set_key(content: dict[str, Any], key: str, value: Any, name: str) -> None:
-    """Set a value of a TOML file: a parameter, or a key with its tables before it and dots."""
-    parameters = content.get("parameters", {})
-    *tables, last = ["parameters", key] if key in parameters else key.split(".")
-    table: Any = content
-    for part in tables:
-        table = table.get(part) if isinstance(table, dict) else None
-    known = [*parameters, *(k for k in content if not isinstance(content[k], dict | list))]
-    if not isinstance(table, dict) or (table is content and last not in _KEYS):
-        raise InputError(
-            f"{name}: `{key}` is neither a parameter nor a key that can be set; "
-            f"{suggest(key, known)}"
-        )
-    table[last] = value
 
 
 def _equation_text(content: Mapping[str, Any]) -> str:
@@ -258,8 +243,8 @@ def _read_options(
     table: Mapping[str, Any], problem: Problem | None, errors: ErrorCollector
 ) -> dict[str, Any]:
     """Keywords of `hn.solve` from the table [solve]."""
-    errors.check_keys("solve", table, OPTIONS)
     earlier_errors = len(errors.messages)
+    errors.check_keys("solve", table, OPTIONS)
     options = {}
     for key, value in table.items():
         if key == "memory" and isinstance(value, str):

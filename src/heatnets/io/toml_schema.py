@@ -228,3 +228,5 @@ PROBLEM_KEYS: dict[str, Callable[[Reader, Any], Any]] = {
     "region": Reader.region,
     "process": Reader.process,
 }
+
+KEYS = (*PROBLEM_KEYS, "dim", "horizon", "problem", "parameters", "solve", "certify")
