@@ -339,6 +339,10 @@ def test_keys_that_cannot_be_set(key, words):
             "Ask for samples=16384, or for halfwidth=1e-3.",
             "Ask for samples = 16384, or for halfwidth = 1e-3.",
         ),
+        (
+            "hn.OrnsteinUhlenbeck(rate=0.3, mean=[0, 1], diffusion=1).",
+            "[process.ornstein_uhlenbeck] with rate = 0.3, mean = [0, 1], diffusion = 1.",
+        ),
         ("got None. It is the final time T.", "got nothing. It is the final time T."),
         (
             "Give more `seconds`, or u.certify(t, x).",

@@ -214,6 +214,10 @@ def test_the_summary_is_one_object_for_text_tables_and_pages(solution, page):
         assert escape(text) in in_notebook
     head, _ = page.split("<nav>")  # the page opens with the verdict
     assert re.search(r"<p class=verdict>Solved to \S+, only 1 of 2 points certified.</p>", head)
+    noted = solution.summary(notes=("a note.",))
+    assert str(noted).splitlines()[-1] == "Note: a note."
+    assert noted.facts["note"] == "a note."
+    assert "note" not in solution.summary().facts
     unsolved = solution.with_stats({"estimated_error": np.inf})
     assert unsolved.summary().values is None
     assert "u from" not in str(unsolved)

@@ -6,7 +6,9 @@ solutions, and what is refused.
 
 from __future__ import annotations
 
+import ast
 import copy
+import re
 import warnings
 from functools import partial
 
@@ -672,6 +674,49 @@ def test_what_needs_constant_coefficients_says_so():
         hn.solve(problem, family="gaussian", features=(8, 0), rows=(64, 0))
     with pytest.raises(hn.InputError, match="no coefficient that varies"):
         hn.montecarlo.transformed(problem, 0.5, [0.0, 0.0])
+
+
+_RATES = np.array([0.3, 0.3, 0.5])
+LINEAR = {
+    "a number": (lambda t, x: -0.3 * x, "θ = 0.3 and m = 0."),
+    "a mean": (lambda t, x: 0.5 * (jnp.array([0.1, 0.2, 0.4]) - x), "0.5 and m = [0.1, 0.2, 0.4]."),
+    "a matrix": (lambda t, x: 1.0 - jnp.eye(3) @ x / 2, "θ = 0.5 and m = 2."),
+    "compiled": (jax.jit(lambda t, x: 0.3 * x), "θ = -0.3 and m = 0."),
+    "time": (lambda t, x: -t * x, ""),
+    "a moving mean": (lambda t, x: jnp.sin(t) - x, ""),
+    "a rate per coordinate": (lambda t, x: -_RATES * x, ""),
+    "a rotation": (lambda t, x: jnp.array([-x[1], x[0], 0.0]), ""),
+    "linear where paths lead": (lambda t, x: -jnp.clip(x, -1e6, 1e6), ""),
+    "not linear": (lambda t, x: jnp.tanh(x), ""),
+    "constant": (lambda t, x: jnp.ones(3), ""),
+    "beyond the process": (lambda t, x: -16.0 * x, ""),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_linear_drift_is_told_its_process(name, unoptimised):
+    drift, words = LINEAR[name]
+    given = {"dim": 3, "horizon": 1.0, "initial": bell, "diffusion": 0.5}
+    notes = hn.Problem(**given, drift=drift, steps=64).notes
+    assert len(notes) == bool(words)
+    assert words in "".join(notes)
+    advised = re.search(r"hn\.OrnsteinUhlenbeck\(rate=(.+), mean=(.+), diffusion=0.5\)", str(notes))
+    if advised:  # is it the same drift?
+        rate, mean = ast.literal_eval(advised[1]), np.array(ast.literal_eval(advised[2]))
+        x = np.array([0.3, -2.0, 1.0])
+        np.testing.assert_allclose(drift(0.7, x), rate * (mean - x), rtol=1e-12)
+        of_process = hn.Problem(
+            **{**given, "diffusion": None}, process=hn.OrnsteinUhlenbeck(rate, mean, 0.5)
+        )
+        assert of_process.notes == ()
+
+
+def test_a_linear_drift_with_other_functions_has_no_note(unoptimised):
+    given = {"dim": 3, "horizon": 1.0, "initial": bell, "drift": lambda t, x: -2.0 * x}
+    assert len(hn.Problem(**given).notes) == 1
+    assert hn.Problem(**given, diffusion=lambda t, x: 1.0 + t, form="trace").notes == ()
+    # A source allows for |rate| T up to 1.
+    assert hn.Problem(**given, source=lambda t, x: t).notes == ()
 
 
 def test_memory_and_device_reach_paths_in_steps(monkeypatch):

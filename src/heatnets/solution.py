@@ -89,7 +89,7 @@ class Solution(CertifiedNetwork):
         """The outcome of the solve in words, as `print(u)` and notebooks show it.
 
         Args:
-            facts: `seconds`, `certified` and `more` of `SolveSummary`.
+            facts: `seconds`, `certified`, `more` and `notes` of `SolveSummary`.
 
         Returns:
             The summary; `str` gives a sentence, `.verdict` its beginning, `.facts` a table.
@@ -100,6 +100,7 @@ class Solution(CertifiedNetwork):
             with suppress(NumericalError):  # values that are not finite
                 sample = self(*points)
                 values = float(sample.min()), float(sample.max())
+        facts = {"notes": self.problem.notes, **facts}
         return SolveSummary(self.stats, is_point, values, **facts)
 
     def with_problem(self, problem: Problem) -> Solution:

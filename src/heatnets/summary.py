@@ -34,7 +34,8 @@ def why_unsolved(stats: Mapping[str, Any]) -> str:
 class SolveSummary:
     """The outcome of a solve in words: `print(u)`, the end of a command, the verdict of a page.
 
-    `str` gives one sentence and the warnings. `rich` and notebooks show a table below the sentence.
+    `str` gives one sentence, the warnings and the notes. `rich` and notebooks show a table below the
+    sentence.
 
     Attributes:
         stats: the `stats` of the solution.
@@ -44,6 +45,7 @@ class SolveSummary:
         seconds: seconds of the solve; None for the sum of its phases.
         certified: for each point that was certified or not, whether it was.
         more: further rows of the table.
+        notes: how the problem could be stated better.
     """
 
     stats: Mapping[str, Any]
@@ -52,6 +54,7 @@ class SolveSummary:
     seconds: float | None = None
     certified: Sequence[bool] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     @property
     def verdict(self) -> str:
@@ -113,6 +116,8 @@ class SolveSummary:
             facts["values"] = self._values_text
         if self._warnings:
             facts["warnings"] = " ".join(self._warnings)
+        if self.notes:
+            facts["note"] = " ".join(self.notes)
         return {**facts, **self.more}
 
     @property
@@ -150,7 +155,8 @@ class SolveSummary:
         return f"u from {low:.4g} to {high:.4g} at random points"
 
     def __str__(self) -> str:
-        return "\n".join([self.sentence, *(f"Warning: {text}" for text in self._warnings)])
+        warnings = [f"Warning: {text}" for text in self._warnings]
+        return "\n".join([self.sentence, *warnings, *(f"Note: {text}" for text in self.notes)])
 
     def __rich__(self) -> Any:
         from rich.console import Group

@@ -136,7 +136,9 @@ def _solve(
         checkpoint.unlink(missing_ok=True)
         exit_on_signals(lambda: f"the solution is kept in {target}, its certificates are not")
         certificates, failed = task.certify(u, console, translate)
-    summary = _summarise(u, elapsed, task.requests, certificates, target)
+    u = u.with_stats({"warnings": tuple(map(translate, u.stats["warnings"]))})
+    notes = [translate(note) for note in problem.notes]
+    summary = _summarise(u, elapsed, task.requests, certificates, target, notes)
     console.print(summary)
     if values is not None:
         point_files.save(values, _columns(u, certificates))
@@ -144,9 +146,8 @@ def _solve(
     if report is not None:
         from heatnets.plotting import solve_report
 
-        warnings = [translate(text) for text in u.stats["warnings"]]
         page = solve_report.page(
-            u.with_stats({"warnings": warnings}),
+            u,
             title=file.stem,
             stated=problem_file.words,
             certificates=[(request.t, request.x, cert) for request, cert in certificates],
@@ -222,6 +223,7 @@ def _summarise(
     requests: list[CertifyRequest],
     certificates: list[CertifiedPoint],
     target: Path,
+    notes: list[str],
 ) -> SolveSummary:
     """The summary of a solve with its certified values; a request that failed is not certified."""
     from heatnets.pde.function import format_points
@@ -235,7 +237,7 @@ def _summarise(
     certified = [bool(cert.certified) for _, cert in certificates]
     certified += [False] * (len(requests) - len(certificates))
     more["result"] = str(target)
-    return u.summary(seconds=elapsed, certified=certified, more=more)
+    return u.summary(seconds=elapsed, certified=certified, more=more, notes=notes)
 
 
 def _columns(u: Solution, certificates: list[CertifiedPoint]) -> dict[str, Any]:

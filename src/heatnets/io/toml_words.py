@@ -23,6 +23,10 @@ _TRANSLATIONS = [
     (r"\bBox\(([^,()]+), ([^()]+)\)", r"{ box = [\1, \2] }"),
     (r"hn\.GeometricBrownian\(\.\.\.\)", "[process.geometric_brownian]"),
     (r"hn\.OrnsteinUhlenbeck\(\.\.\.\)", "[process.ornstein_uhlenbeck]"),
+    (
+        r"hn\.OrnsteinUhlenbeck\(rate=(.+), mean=(.+), diffusion=(.+)\)",
+        r"[process.ornstein_uhlenbeck] with rate = \1, mean = \2, diffusion = \3",
+    ),
     # Matrices, functions and formulas.
     (r",? hn\.Factor\(S\) or hn\.LowRank\(diag, U\)", " or a list of rows"),
     (r"[Gg]ive the Laplacian in closed form: hn\.Function\(f, laplacian=g\)", "State it in Python"),

@@ -29,9 +29,10 @@ from heatnets._core.errors import (
 )
 from heatnets._core.precision import LOW, is_rounded, with_x64
 from heatnets.pde.canonical import CanonicalProblem
-from heatnets.pde.coefficients import GivenOperator, make_field
-from heatnets.pde.diffusion import Factor, LowRank
+from heatnets.pde.coefficients import CoefficientField, GivenOperator, make_field
+from heatnets.pde.diffusion import Factor, LowRank, is_function
 from heatnets.pde.function import Function, check_function, probe_finite
+from heatnets.pde.linear_drift import linear_drift_note
 from heatnets.pde.probing import PathSample, check_coefficients
 from heatnets.pde.processes import DriftDiffusion, GeometricBrownian, Process
 from heatnets.pde.regions import Box, Region
@@ -114,6 +115,7 @@ class Problem:
     transform: TransformChain  # from the user's times, points and values to those of `canonical`
     canonical: CanonicalProblem  # the problem that is solved
     warnings: tuple[str, ...]
+    notes: tuple[str, ...]  # other ways to state the problem, with smaller errors
     provenance: Mapping[str, Any] | None  # the text or the name from which it can be made again
 
     @with_x64
@@ -176,6 +178,7 @@ class Problem:
             None if value is None else check_function(name, value, names, self.dim, log)
             for name, value, names in (("source", source, arguments), ("exact", exact, ("t", "x")))
         )
+        self.notes = self._find_notes(given, field)
         v0, force = self._canonical_functions(arguments)
         if constant_diffusion is None:
             assert field is not None
@@ -265,6 +268,16 @@ class Problem:
         if not callable(self.reaction) and self.reaction != 0:
             transforms.append(ExponentialFactor(self.reaction))
         return transforms
+
+    def _find_notes(self, given: GivenOperator, field: CoefficientField | None) -> tuple[str, ...]:
+        """Notes on coefficients that could be given in a better form."""
+        if field is None or given.step is not None or not callable(given.drift):
+            return ()
+        if is_function(given.diffusion):
+            return ()
+        has_source = self.source is not None
+        note = linear_drift_note(field.drift, self.diffusion, self.dim, self.horizon, has_source)
+        return (note,) if note else ()
 
     def _canonical_functions(self, arguments: tuple[str, ...]) -> tuple[Function, Source]:
         """The initial condition and the source in canonical coordinates."""

@@ -55,8 +55,8 @@ def page(
         stated: the problem as its author stated it, rows of a name and a formula.
         certificates: (t, x, solution.certify(t, x)) of single points; may be empty.
         reproduce: the command, or the code, that repeats the computation.
-        summary: the summary whose verdict opens the page; default one of `certificates`. Give it
-            where a certificate failed, which `certificates` does not show.
+        summary: the summary whose verdict opens the page, with its notes; default one of
+            `certificates`. Give it where a certificate failed, which `certificates` does not show.
 
     Returns:
         The HTML text.
@@ -73,6 +73,11 @@ def page(
     if messages:
         numbered = [f"{i}. {message}" for i, message in enumerate(messages, 1)]
         sections.append(Section("warnings", f"Warnings ({len(messages)})", numbered, [], []))
+    if summary is None:
+        certified = [bool(cert.certified) for _, _, cert in certificates]
+        summary = solution.summary(certified=certified)
+    if summary.notes:
+        sections.append(Section("notes", "Notes", list(summary.notes), [], []))
     note = _reproduction_note(solution)
     sections += [
         _answer(solution, certificates),
@@ -80,9 +85,6 @@ def page(
         _computation(solution),
         Section("again", "How to compute it again", [note], [], [], code=reproduce),
     ]
-    if summary is None:
-        certified = [bool(cert.certified) for _, _, cert in certificates]
-        summary = solution.summary(certified=certified)
     return html.page(title, intro, sections, verdict=summary.verdict, flowing=True)
 
 
