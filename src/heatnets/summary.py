@@ -34,8 +34,8 @@ def why_unsolved(stats: Mapping[str, Any]) -> str:
 class SolveSummary:
     """The outcome of a solve in words: `print(u)`, the end of a command, the verdict of a page.
 
-    `str` gives one sentence, the warnings and the notes. `rich` and notebooks show a table below the
-    sentence.
+    `str` gives one sentence, the warnings and the notes. `rich` and notebooks show a table below
+    the sentence.
 
     Attributes:
         stats: the `stats` of the solution.
