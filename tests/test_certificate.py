@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import re
 import warnings
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 
 import heatnets as hn
 from heatnets._core import progress, statistics, streams
+from heatnets._core.execution import Summary
 from heatnets.certify import certified_network, derivatives, error_equation, sequential, values
 from heatnets.certify.certificate import Certificate, CertifyOptions, RegionError, rounded
 from heatnets.certify.evaluator import NetworkEvaluator
@@ -456,6 +458,75 @@ def test_lines_about_long_work_speak_of_its_phase(monkeypatch, capfd):
         "heatnets: points: 16 of 512 after 6 s",
         "heatnets: points: 64 of 512 after 17 s, about 3 min left",
     ]
+
+
+def test_rounds_get_lines_where_the_work_is_long(monkeypatch, capfd):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])
+    lines = progress.ProgressLines()
+    for clock[0], phase in (
+        (3, Summary("round 0", 1e-1)),
+        (4, Summary("about a minute more")),
+        (11, Summary("round 1", 1e-2)),
+    ):
+        lines(phase, 1, 1)
+    said = ["heatnets: about a minute more", "heatnets: round 1"]
+    assert capfd.readouterr().err.splitlines() == said
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_shows_one_line_from_the_beginning(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.delenv("TERM", raising=False)
+    clock, stderr = [0.0], Terminal()
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(progress.sys, "stderr", stderr)
+    with progress.shown_progress("preparing") as line:
+        for clock[0], phase, done, total in (
+            (2.0, "round 0", 0, 1),
+            (3.0, "round 0", 8, 16),
+            (3.01, "round 0", 9, 16),  # too early for another state
+            (4.0, Summary("round 0: done", 1e-2), 1, 1),
+            (4.0, "round 1", 0, 1),
+            (5.0, "final check", 1, 4),
+            (6.0, "final check", 2, 4),
+            (6.5, Summary("about a minute more"), 1, 1),
+        ):
+            line(phase, done, total)
+    begin, *states, end = stderr.getvalue().split("\x1b[2K")
+    assert (begin, end) == ("", "\r")  # erased
+    assert states == [
+        "heatnets: preparing, 0 s\r",
+        "heatnets: round 0, compiling, 2 s\r",
+        "heatnets: round 0, 3 s\r",
+        "heatnets: round 1, estimated error so far 1.0e-02, 4 s\r",
+        "heatnets: final check 25 %, estimated error so far 1.0e-02,\r",  # 59 characters
+        "heatnets: final check 50 %, estimated error so far 1.0e-02,\r",
+        "heatnets: about a minute more\n\r",
+    ]
+    monkeypatch.setenv("TERM", "dumb")
+    with progress.shown_progress("preparing") as lines:
+        assert isinstance(lines, progress.ProgressLines)
+
+
+def test_a_solve_and_a_certificate_speak_to_a_terminal(monkeypatch):
+    monkeypatch.delenv("TERM", raising=False)
+    stderr = Terminal()
+    monkeypatch.setattr(progress.sys, "stderr", stderr)
+    u = hn.solve(hn.problems.get("radial-gaussian", dim=10), max_rounds=1, tol=0.05)
+    said = stderr.getvalue()
+    assert said.startswith("\x1b[2Kheatnets: preparing, 0 s\r\x1b[2Kheatnets: round 0, compiling,")
+    assert said.endswith("\r\x1b[2K\r")
+    u.certify(*hn.random_points(u.problem, 1), samples=64)
+    again = stderr.getvalue().removeprefix(said)
+    assert again.startswith("\x1b[2Kheatnets: certificate, 0 s\r")
+    assert again.endswith("\r\x1b[2K\r")
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,109 @@
-"""Progress of long work: plain lines on standard error, and how much of a solve is done."""
+"""Progress of work: a line on a terminal, lines for long work, how much of a solve is done."""
 
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
 
-from heatnets._core.execution import Summary
+from heatnets._core.execution import Progress, Summary
 
 LONG = 10.0  # seconds after which work is worth a line, and between two lines
+_REFRESH = 0.1  # seconds between two states of the line on a terminal
 _LAST = 0.99  # largest fraction before the end
 _COST_OF_ROUND = 4.0  # a round of a growth costs about so many times the one before
+
+
+@contextmanager
+def shown_progress(work: str, progress: Progress | None = None) -> Iterator[Progress]:
+    """The progress callback of a call: the user's, or one that writes on standard error.
+
+    On a terminal it is one line that is kept up to date, and erased at the end. Elsewhere only long
+    work is reported.
+
+    Args:
+        work: what the call does first.
+        progress: the callback of the user, or None.
+    """
+    if progress is not None:
+        yield progress
+    elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        line = StatusLine(sys.stderr, work)
+        try:
+            yield line
+        finally:
+            line.erase()
+    else:
+        yield ProgressLines()
+
+
+class StatusLine:
+    """A progress callback that keeps one line of a terminal up to date.
+
+    The cursor stays at the begin of the line, so that other output replaces it.
+
+    Args:
+        stream: the terminal.
+        phase: what is done until the first report.
+    """
+
+    def __init__(self, stream: TextIO, phase: str) -> None:
+        self._stream, self._phase, self._total, self._error = stream, phase, 0, ""
+        self._start, self._last = time.perf_counter(), -math.inf
+        self._show("")
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        if isinstance(phase, Summary):
+            if phase.error is None:
+                self._write(f"heatnets: {phase}\n")
+            else:
+                self._error = f", estimated error so far {phase.error:.1e}"
+            return
+        is_new = phase != self._phase
+        if is_new:
+            self._phase, self._total = phase, total
+        if is_new and done == 0 and not self._error:
+            self._show(", compiling")
+        elif is_new or time.perf_counter() - self._last >= _REFRESH:
+            # The parts of a round have totals of their own.
+            self._show(f" {100 * done / total:.0f} %" if done and total == self._total else "")
+
+    def _show(self, state: str) -> None:
+        self._last = time.perf_counter()
+        seconds = format_seconds(self._last - self._start)
+        text = f"heatnets: {self._phase}{state}{self._error}, {seconds}"
+        self._write(text[: shutil.get_terminal_size().columns - 1])
+
+    def erase(self) -> None:
+        """Remove the line."""
+        self._write("")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(f"\x1b[2K{text}\r")
+        self._stream.flush()
 
 
 class ProgressLines:
     """A progress callback that prints lines on standard error; none for work that is short.
 
-    A `Summary` is printed at once. Phases of more than five seconds get a line every ten seconds.
+    Phases of more than five seconds get a line every ten seconds. A `Summary` is printed at once;
+    that of a round only where the work is long.
     """
 
     def __init__(self) -> None:
-        self._last = time.perf_counter()
+        self._begin = self._last = time.perf_counter()
         self._phase, self._start, self._first = "", self._last, 0
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         now = time.perf_counter()
         if isinstance(phase, Summary):
-            self._say(str(phase), now)
+            if phase.error is None or now - self._begin >= LONG:
+                self._say(str(phase), now)
             return
         if phase != self._phase or done < self._first:
             self._phase, self._start, self._first = phase, now, done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial, wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -15,7 +16,7 @@ from heatnets._core import streams
 from heatnets._core.errors import InputError, WarningLog, check_fraction, check_int, check_positive
 from heatnets._core.execution import ExecutionContext, Progress, Summary, make_context
 from heatnets._core.precision import EPS, with_x64
-from heatnets._core.progress import LONG, ProgressLines, format_seconds
+from heatnets._core.progress import LONG, format_seconds, shown_progress
 from heatnets._core.reasons import ReasonKind, is_kind
 from heatnets._core.statistics import MAX_KURTOSIS_RATIO
 from heatnets.certify import data_checks, derivatives, values
@@ -209,9 +210,10 @@ class CertifiedNetwork:
                 units of u), up to 1024 times `samples`. Where that is not enough, sampling stops
                 as soon as this is clear; a warning says so, and what would be enough.
             progress: called as progress("certificate", points done, points); by default the
-                callback of the solve. Without one, work of more than ten seconds is announced on
-                standard error, and reported there every ten seconds. A point costs as much as
-                `samples` rows of the system of the solve.
+                callback of the solve. Without one, the state is shown in one line of a terminal;
+                elsewhere, work of more than ten seconds is announced on standard error, and
+                reported there every ten seconds. A point costs as much as `samples` rows of the
+                system of the solve.
 
         Returns:
             A `Certificate` with arrays of shape () for one point, (n,) for n points. Points with
@@ -367,30 +369,31 @@ class CertifiedNetwork:
             rounding_scale = transform.rounding_scale(points.t, points.x)
         levels = 1 if self.network.error_problem.coefficients is None else 3
         work = 1.3 * levels * n * samples  # with checks
-        reporter = _Reporter(self._progress_callback(progress), n, work)
-        options = CertifyOptions(
-            samples=samples,
-            confidence=level,
-            seed=seed,
-            halfwidth=target,
-            smooth=True,
-            tell=reporter.tell,
-            announce=reporter.announce,
-            unit=unit,
-            rounding_scale=rounding_scale,
-            marks=streams.marks(self._mark, points.t, points.x),
-            rare=0.0 if derivative else self._rare_error,
-            quadrature=self._line_errors(points.s, points.y).difference,
-        )
         parts = []
-        with self.network.reporting(reporter.repeat):
-            for is_smooth in (True, False):
-                chosen = np.flatnonzero(smooth == is_smooth)
-                if len(chosen):
-                    some = options.at(chosen)._replace(smooth=is_smooth)
-                    here = partial(certify, chosen=chosen)
-                    cert = self._certify_alike(here, points, some, chosen, derivative)
-                    parts.append((chosen, cert))
+        with self._shown_progress(progress) as shown:
+            reporter = _Reporter(shown, n, work)
+            options = CertifyOptions(
+                samples=samples,
+                confidence=level,
+                seed=seed,
+                halfwidth=target,
+                smooth=True,
+                tell=reporter.tell,
+                announce=reporter.announce,
+                unit=unit,
+                rounding_scale=rounding_scale,
+                marks=streams.marks(self._mark, points.t, points.x),
+                rare=0.0 if derivative else self._rare_error,
+                quadrature=self._line_errors(points.s, points.y).difference,
+            )
+            with self.network.reporting(reporter.repeat):
+                for is_smooth in (True, False):
+                    chosen = np.flatnonzero(smooth == is_smooth)
+                    if len(chosen):
+                        some = options.at(chosen)._replace(smooth=is_smooth)
+                        here = partial(certify, chosen=chosen)
+                        cert = self._certify_alike(here, points, some, chosen, derivative)
+                        parts.append((chosen, cert))
         cert = Certificate.join(parts)
         if transform.changes:
             # Rounding of exponentials and logarithms in the change of coordinates.
@@ -624,11 +627,13 @@ class CertifiedNetwork:
             return LineErrors(np.zeros(len(t)), np.zeros(len(t)))
         return line_errors(self._canonical, self.stats["seed"], self._quiet, t, x)
 
-    def _progress_callback(self, progress: Progress | None) -> Progress:
-        """The callback of this call, or of the solve; where there is none, lines for long work."""
+    def _shown_progress(self, progress: Progress | None) -> AbstractContextManager[Progress]:
+        """The callback of this call, or of the solve; where there is none, standard error."""
         if progress is not None:
-            return make_context(self._ctx.device, None, progress).progress
-        return ProgressLines() if self._ctx.is_silent else self._ctx.progress
+            progress = make_context(self._ctx.device, None, progress).progress
+        elif not self._ctx.is_silent:
+            progress = self._ctx.progress
+        return shown_progress("certificate", progress)
 
     @cached_property
     def _quiet(self) -> ExecutionContext:

@@ -120,7 +120,8 @@ def _solve(
     import heatnets as hn
 
     target, report, values, as_json = outputs
-    task = Task.read(file, at, arguments)
+    with terminal.reading(console, file):
+        task = Task.read(file, at, arguments)
     problem_file, problem, options = task.file, task.file.problem, task.options
     check_apart(file, target, at, report, values)
     with atomic_files.file_lock(target, "name another result with --out"):

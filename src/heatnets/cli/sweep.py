@@ -54,7 +54,8 @@ def run_sweep(
         atomic_files.check_writable(path)
     # Every problem is read before the first one is solved, so that mistakes are found at once.
     lines = sys.stdin.read() if str(at) == "-" else None
-    tasks = [Task.read(file, at, arguments, changes, lines) for changes in choices]
+    with terminal.reading(console, file):
+        tasks = [Task.read(file, at, arguments, changes, lines) for changes in choices]
     rows, failed = list[dict[str, Any]](), list[str]()
     exit_on_signals(
         lambda: (

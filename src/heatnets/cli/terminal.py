@@ -100,6 +100,16 @@ def _bar_columns(text: Any, bar: Any, elapsed: Any) -> tuple[Any, ...]:
     )
 
 
+@contextmanager
+def reading(console: Console, file: Path) -> Iterator[None]:
+    """Say on a terminal that a problem is read and checked: that takes a second or two."""
+    if not console.is_terminal or console.quiet:
+        yield
+        return
+    with console.status(f"reading {file}"):
+        yield
+
+
 class SolveBar:
     """One progress bar from 0 to 100 % for a solve, with the time left, if there is a terminal.
 
@@ -117,7 +127,7 @@ class SolveBar:
         grows = options.features is None
         self._model = SolveFraction(options.tol, options.seconds, options.max_rounds, grows=grows)
         self._bar, self._lines = _one_bar(console), _lines_without_terminal(console)
-        self._task = self._bar.add_task("solve", total=1.0, left="")
+        self._task = self._bar.add_task("preparing", total=1.0, left="")
 
     def __enter__(self) -> Any:
         self._bar.start()

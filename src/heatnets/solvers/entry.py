@@ -10,6 +10,7 @@ from typing import Any
 from heatnets._core.errors import InputError, WarningLog, check_int, short_repr
 from heatnets._core.execution import Progress, make_context
 from heatnets._core.precision import with_x64
+from heatnets._core.progress import shown_progress
 from heatnets.certify import data_checks
 from heatnets.certify.data_checks import Doubt
 from heatnets.features.designs import Design
@@ -78,7 +79,9 @@ def solve(
         memory: bytes that the solve may use; default three quarters of the free memory.
         device: "cpu", "gpu" or a jax.Device; default the first device of JAX.
         progress: function called as progress(phase, done, total). After each round of the
-            adaptive solver `phase` is a summary of the round.
+            adaptive solver `phase` is a summary of the round. By default the state is shown on
+            standard error: on a terminal in one line, which is erased at the end; elsewhere in
+            lines, from ten seconds on.
         family: type of features: "importance", "gaussian" (transformed kernels), or a family
             object with its own options.
         features: (M0, M1), the numbers of features built from the initial condition and from the
@@ -134,8 +137,9 @@ def solve(
     options = make_options(problem, **keywords)
     problem.check_unchanged()
     ctx = make_context(device, memory, progress)
-    with ctx.active():
-        return _solve(Run(problem.canonical, options, ctx)).with_problem(problem)
+    with ctx.active(), shown_progress("preparing", progress) as shown:
+        run = Run(problem.canonical, options, replace(ctx, progress=shown), lasting=ctx)
+        return _solve(run).with_problem(problem)
 
 
 def _solve(run: Run) -> Solution:

@@ -157,6 +157,7 @@ class Growth(abc.ABC):
         """Make a round, report it and write the checkpoint."""
         run, state = self.run, self.state
         label, before = f"round {len(state.history)}", dict(run.clock.seconds)
+        run.ctx.progress(label, 0, 1)
         made = self.make_round(label)
         state.history.append(made)
         run.ctx.progress(Summary(f"{label}: {made}", made.estimated_error), 1, 1)

@@ -94,6 +94,7 @@ class Run:
     problem: CanonicalProblem
     options: SolveOptions
     ctx: ExecutionContext
+    lasting: ExecutionContext | None = None  # of the solution; None for `ctx`
     log: WarningLog = field(default_factory=WarningLog)
     clock: PhaseTimer = field(default_factory=PhaseTimer)
     started: float = field(default_factory=time.perf_counter)
@@ -168,4 +169,4 @@ class Run:
             mild_noise=fit.noise,
         )
         weights = jnp.asarray(fit.solved.weights)
-        return Solution(self.problem, data, blocks, weights, self.ctx, vars(stats))
+        return Solution(self.problem, data, blocks, weights, self.lasting or self.ctx, vars(stats))
