@@ -16,7 +16,7 @@ from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.features.equation import build_equation
 from heatnets.pde.function import Function
 from heatnets.pde.kinks import UnnamedKink, name_kinks
-from heatnets.pde.preintegration import find_roots, quadrature
+from heatnets.pde.preintegration import find_roots, line_quadrature, quadrature
 from heatnets.pde.preintegration_choice import choose_preintegration, line_errors
 from heatnets.pde.smoothness import find_kinks
 
@@ -201,11 +201,37 @@ def test_at_the_initial_time_features_are_the_data():
         assert abs(value - PAYOFFS["basket"](x)) < 1e-12
 
 
+ONE_SIDED = {
+    "call": (PAYOFFS["basket"], 1),
+    "put": (lambda x: jnp.maximum(3.1 - jnp.sum(jnp.exp(x)), 0.0), 1),
+    "below": (lambda x: jnp.where(jnp.sum(jnp.exp(x)) < 3.1, 1 + x[0] ** 2, 0.0), -1),
+    "step": (PAYOFFS["step"], 0),
+    "spread": (PAYOFFS["spread"], 0),
+}
+
+
+@pytest.mark.parametrize("name", ONE_SIDED)
+def test_data_that_are_zero_on_one_side_are_integrated_on_the_other(name, unoptimised):
+    f, sign = ONE_SIDED[name]
+    problem, _ = prepared(f)
+    rule = problem.preintegration
+    assert abs(rule.support) == abs(sign)
+    z = (np.arange(10**5) + 0.5) * 16e-5 - 8
+    integrate = jax.jit(lambda y, s: line_quadrature(rule, find_roots(rule, y, s)))
+    for y in ([0.0, 0.0, 0.0], [0.3, -0.1, -0.4], [2.0, 2.0, 2.0], [-2.0, -2.0, -2.0]):
+        for sigma in (0.0, 0.1, 1.0):  # with a root, and without one on either side
+            line = np.array(y) + sigma * z[:, None] * rule.axis
+            exact = 16e-5 * jnp.sum(jax.vmap(f)(line) * norm.pdf(z))  # 1e-4 at a jump
+            at, weights = integrate(jnp.array(y), jnp.asarray(sigma))
+            value = weights @ jax.vmap(f)(jnp.array(y) + sigma * at[:, None] * rule.axis)
+            assert abs(value - exact) < (1e-7 if name in ("call", "put", "spread") else 2e-4)
+
+
 def test_all_roots_on_a_line():
     problem, _ = prepared(PAYOFFS["spread"])
     rule = replace(problem.preintegration, roots=3, cells=16)
-    roots, count = find_roots(rule, jnp.zeros(3), jnp.asarray(1.0))
-    assert count == 2
+    roots = find_roots(rule, jnp.zeros(3), jnp.asarray(1.0))
+    assert roots.count == 2
     assert roots.exists.tolist().count(True) == 2
     for z in np.asarray(roots.z)[np.asarray(roots.exists)]:
         total = float(jnp.sum(jnp.exp(z * rule.axis)))

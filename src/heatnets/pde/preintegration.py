@@ -53,7 +53,7 @@ from heatnets.pde.laplacian import (
 )
 
 REACH = 7.5  # lines end here unless the data grow fast: what is beyond weighs 3e-14
-_ITERATIONS = 10  # of the safeguarded Newton method in a cell
+ITERATIONS = 40  # of the safeguarded Newton method in a cell, at most
 _CUBIC = 0.3  # part of the cubic in the map of quadrature nodes
 _POLISHED = 2  # Newton steps that are differentiated: derivatives of roots up to the third
 _BESIDE = 1e-8  # distance from a root at which limits from either side are taken
@@ -69,6 +69,8 @@ class PreIntegration(eqx.Module):
         roots: largest number of roots on a line.
         cells: of a line, in which roots are looked for, one per cell and kink.
         nodes: quadrature nodes between two roots.
+        iterations: of the method that finds a root in its cell.
+        support: the sign that the only argument has where u0 is not zero; 0 if there is no such.
         reach: lines are integrated over |z| < reach.
         error: bound for the error of the quadrature, in units of u0; measured on sampled lines.
         relative_error: the same over the root mean square of u.
@@ -81,6 +83,8 @@ class PreIntegration(eqx.Module):
     roots: int = eqx.field(static=True)
     cells: int = eqx.field(static=True)
     nodes: int = eqx.field(static=True)
+    iterations: int = eqx.field(static=True, default=ITERATIONS)
+    support: int = eqx.field(static=True, default=0)
     reach: float = eqx.field(static=True, default=REACH)
     error: float = eqx.field(static=True, default=0.0)
     relative_error: float = eqx.field(static=True, default=0.0)
@@ -93,6 +97,8 @@ class PreIntegration(eqx.Module):
             "roots": self.roots,
             "cells": self.cells,
             "nodes": self.nodes,
+            "iterations": self.iterations,
+            "support": self.support,
             "reach": self.reach,
             "error": self.error,
             "relative_error": self.relative_error,
@@ -106,7 +112,9 @@ class PreIntegration(eqx.Module):
         """The rule for an initial condition, from `describe` and its axis."""
         methods = {method.name: method for method in METHODS}
         kinks = KinkArguments(initial, tuple(description["kinks"]))
-        names = ("roots", "cells", "nodes", "reach", "error", "relative_error")
+        names = ["roots", "cells", "nodes", "reach", "error", "relative_error"]
+        # Earlier versions have no others.
+        names += [name for name in ("iterations", "support") if name in description]
         return cls(
             kinks,
             axis,
@@ -137,21 +145,23 @@ class Roots(eqx.Module):
         z: (roots,).
         kink: number of the kink, (roots,).
         exists: whether it is a root, (roots,).
+        count: how many there are on the line, also if there is no room for them.
+        is_positive: whether the arguments are positive at the upper end of the line, (kinks,).
     """
 
     z: Any
     kink: Any
     exists: Any
+    count: Any
+    is_positive: Any
 
 
-def find_roots(
-    rule: PreIntegration, y: Array, sigma: Array, cells: int | None = None
-) -> tuple[Roots, Array]:
-    """The roots of all arguments on the line y + σ z a, |z| < reach; and their number.
+def find_roots(rule: PreIntegration, y: Array, sigma: Array, cells: int | None = None) -> Roots:
+    """The roots of all arguments on the line y + σ z a, |z| < reach: the first `rule.roots`.
 
-    The number may be larger than `rule.roots`: the first ones are returned then. `cells` takes the
-    place of `rule.cells`.
+    With `cells` they are looked for in so many cells, with `ITERATIONS`.
     """
+    iterations = rule.iterations if cells is None else ITERATIONS
     kinks, axis, roots = rule.kinks, jnp.asarray(rule.axis), rule.roots
     edges = jnp.linspace(-rule.reach, rule.reach, (cells or rule.cells) + 1)
     fixed = jax.tree.map(
@@ -162,7 +172,8 @@ def find_roots(
         g, base, s, a = line
         return g(base + s * z * a)
 
-    signs = jax.vmap(lambda z: along(z, fixed) > 0)(edges)
+    at_edges = jax.vmap(lambda z: along(z, fixed))(edges)
+    signs = at_edges > 0
     changes = (signs[1:] != signs[:-1]).reshape(-1)
     number = jnp.cumsum(changes)
     count = number[-1]
@@ -187,7 +198,11 @@ def find_roots(
 
         rises = ~signs[cell, kink]  # g > 0 at the upper end
         low, high = edges[cell], edges[cell + 1]
-        return jax.lax.fori_loop(0, _ITERATIONS, step, (low, high, 0.5 * (low + high)))[2]
+        # The secant's root is close to that of a smooth argument.
+        g_low, g_high = at_edges[cell, kink], at_edges[cell + 1, kink]
+        share = g_low / jnp.where(g_low == g_high, 1.0, g_low - g_high)
+        start = low + jnp.where((share >= 0) & (share <= 1), share, 0.5) * (high - low)
+        return jax.lax.fori_loop(0, iterations, step, (low, high, start))[2]
 
     z = jnp.where(exists, jax.vmap(find)(cell, kink), 0.0)
     if roots > 1:
@@ -204,11 +219,32 @@ def find_roots(
             z = z - jnp.where(usable, g, 0.0) / jnp.where(usable, slope, 1.0)
         return z
 
-    return Roots(jax.vmap(polish)(z, kink, exists), kink, exists), count
+    return Roots(jax.vmap(polish)(z, kink, exists), kink, exists, count, signs[-1])
 
 
 def quadrature(z: Array, nodes: int, reach: float = REACH) -> tuple[Array, Array]:
     """Nodes and weights for ∫ f(z) N(z) dz, with kinks of f at z (roots,): (roots + 1) * nodes."""
+    edges = _with_ends(z, reach)
+    return _between(edges[:-1], edges[1:], nodes)
+
+
+def line_quadrature(rule: PreIntegration, roots: Roots) -> tuple[Array, Array]:
+    """Nodes and weights for ∫ u0 N(z) dz on a line with these roots."""
+    if not rule.support:
+        return quadrature(roots.z, rule.nodes, rule.reach)
+    # Only the side of the root on which u0 is not zero.
+    is_upper = roots.is_positive[0] == (rule.support > 0)
+    end = jnp.where(is_upper, rule.reach, -rule.reach)
+    at, weights = _between(jnp.minimum(roots.z, end), jnp.maximum(roots.z, end), rule.nodes)
+    # Without a root the whole line, or nothing.
+    points, sizes = np.polynomial.hermite_e.hermegauss(rule.nodes)
+    without = jnp.where(is_upper, sizes / np.sqrt(2 * np.pi), 0.0)
+    exists = roots.exists[0]
+    return jnp.where(exists, at, points), jnp.where(exists, weights, without)
+
+
+def _between(low: Array, high: Array, nodes: int) -> tuple[Array, Array]:
+    """Nodes and weights for ∫ f(z) N(z) dz between `low` and `high` (pieces,), of all pieces."""
     points, weights = np.polynomial.legendre.leggauss(nodes)
     # Long pieces hold the density in their middle: move the nodes there by a cubic map. (The
     # largest error with 20 nodes falls from 1e-6 to 1e-8, with 24 from 1e-8 to 3e-11.)
@@ -216,8 +252,7 @@ def quadrature(z: Array, nodes: int, reach: float = REACH) -> tuple[Array, Array
         (1 - _CUBIC) * points + _CUBIC * points**3,
         weights * (1 - _CUBIC + 3 * _CUBIC * points**2),
     )
-    edges = _with_ends(z, reach)
-    middle, half = 0.5 * (edges[1:] + edges[:-1]), 0.5 * (edges[1:] - edges[:-1])
+    middle, half = 0.5 * (high + low), 0.5 * (high - low)
     at = (middle[:, None] + half[:, None] * points).reshape(-1)
     return at, (half[:, None] * weights).reshape(-1) * normal_density(at)
 
@@ -252,8 +287,7 @@ class PreIntegratedFunction(FunctionWithLaplacian):
 
     def transport(self, times: Sequence[Array], x: Array, shift: Array, e: Array) -> Scalar:
         rule, y = self._rule, x + shift * self._across(e)
-        roots, _ = find_roots(rule, y, shift)
-        z, weights = quadrature(roots.z, rule.nodes, rule.reach)
+        z, weights = line_quadrature(rule, find_roots(rule, y, shift))
         values = jax.vmap(lambda v: self.method.transport(self, times, y, shift * v, rule.axis))(z)
         return weights @ values
 
@@ -263,8 +297,8 @@ class PreIntegratedFunction(FunctionWithLaplacian):
         (_, sigma), (_, rate) = jax.jvp(path, (t,), (jnp.ones_like(t),))
         rule, w = self._rule, self._across(e)
         y, a = x + sigma * w, rule.axis
-        roots, _ = find_roots(rule, y, sigma)
-        z, weights = quadrature(roots.z, rule.nodes, rule.reach)
+        roots = find_roots(rule, y, sigma)
+        z, weights = line_quadrature(rule, roots)
         projected: FunctionWithLaplacian = self
         if isinstance(self.method, CoordinateSums):
             projected = replace(self, diffusion=Projected(self.diffusion, a, rule.conormal))
@@ -345,7 +379,8 @@ class PreIntegratedFunction(FunctionWithLaplacian):
     @property
     def _lines(self) -> int:
         """Points on a line at which the function is evaluated."""
-        return (self._rule.roots + 1) * self._rule.nodes
+        pieces = 1 if self._rule.support else self._rule.roots + 1
+        return pieces * self._rule.nodes
 
 
 def root_normal(

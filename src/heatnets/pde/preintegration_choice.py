@@ -25,10 +25,12 @@ from heatnets.pde.function import Function
 from heatnets.pde.kinks import KinkArguments, UnnamedKink, name_kinks
 from heatnets.pde.laplacian_choice import select_method
 from heatnets.pde.preintegration import (
+    ITERATIONS,
     REACH,
     Argument,
     PreIntegration,
     find_roots,
+    line_quadrature,
     normal_density,
     quadrature,
     root_normal,
@@ -40,6 +42,8 @@ _PER_POINT = 64  # lines through each point of a certificate; fewer if there are
 _NODES = (12, 16, 20, 24, 32, 48)  # quadrature nodes between two roots, the first that are enough
 _MANY_NODES = 64  # of the quadrature that others are compared with
 _CELLS, _MANY_CELLS = (4, 16, 64), 128  # in which roots are looked for, and are compared with
+_ITERATIONS = (1, 2, 4, 10)  # to find a root, the first that are enough
+_FOUND = 1e-12  # error of a root that has been found
 # Lines end at the first reach beyond which there is nothing: the last is compared with. A lognormal
 # of total volatility s has its mass around s, and 7.5 standard deviations about it.
 _REACHES = (REACH, 9.0, 11.0, 14.0)
@@ -282,6 +286,9 @@ def _complete(
     missed = np.mean(counts[:, :-1] != counts[:, -1:], axis=0)
     cells = [n for n, share in zip(_CELLS, missed, strict=True) if share <= _NEGLIGIBLE]
     rule = replace(rule, roots=roots, cells=(*cells, _CELLS[-1])[0])
+    rule = replace(rule, iterations=_choose_iterations(rule, many_lines, ctx))
+    if roots == 1 and len(rule.kinks.chosen or ()) == 1:
+        rule = replace(rule, support=_find_support(rule, problem, many_lines, ctx))
     found = _examine(rule, problem, lines, ctx)
     wrong = np.mean(found.error > _RESOLVED, axis=0)
     if wrong[-1] > _NEGLIGIBLE:
@@ -343,8 +350,7 @@ def _integral(
     rule: PreIntegration, initial: Function, y: Array, sigma: Array, nodes: int, cells: int
 ) -> Array:
     """The integral of u0 on one line."""
-    roots, _ = find_roots(rule, y, sigma, cells)
-    z, weights = quadrature(roots.z, nodes, rule.reach)
+    z, weights = quadrature(find_roots(rule, y, sigma, cells).z, nodes, rule.reach)
     axis = jnp.asarray(rule.axis)
     return weights @ jax.vmap(lambda z: initial(y + sigma * z * axis))(z)
 
@@ -380,7 +386,47 @@ def _examine(
 
 def _count_roots(rule: PreIntegration, y: Array, sigma: Array) -> Array:
     """The number of roots on a line, found in `_CELLS` and in `_MANY_CELLS` cells."""
-    return jnp.stack([find_roots(rule, y, sigma, cells)[1] for cells in (*_CELLS, _MANY_CELLS)])
+    return jnp.stack([find_roots(rule, y, sigma, cells).count for cells in (*_CELLS, _MANY_CELLS)])
+
+
+def _choose_iterations(rule: PreIntegration, lines: Lines, ctx: ExecutionContext) -> int:
+    """The fewest iterations that find the roots on lines."""
+    floats = 8 * (len(_ITERATIONS) + 1) * rule.cells * lines.y.shape[1]
+    errors = map_points(_root_errors, rule, (lines.y, lines.sigma), floats, ctx)
+    enough = np.all(errors <= _FOUND, axis=0)
+    return next((n for n, found in zip(_ITERATIONS, enough, strict=True) if found), ITERATIONS)
+
+
+def _root_errors(rule: PreIntegration, y: Array, sigma: Array) -> Array:
+    """The largest error of the roots on a line with each of `_ITERATIONS`."""
+    found = [
+        find_roots(replace(rule, iterations=n), y, sigma).z for n in (*_ITERATIONS, ITERATIONS)
+    ]
+    return jnp.stack([jnp.max(jnp.abs(z - found[-1])) for z in found[:-1]])
+
+
+def _find_support(
+    rule: PreIntegration, problem: CanonicalProblem, lines: Lines, ctx: ExecutionContext
+) -> int:
+    """The sign that the only argument has where u0 is not zero on lines; 0 if it has both."""
+    floats, context = 8 * _MANY_NODES * problem.dim, (rule, problem.initial)
+    sizes = map_points(_sizes, context, (lines.y, lines.sigma), floats, ctx)
+    above, below = np.max(sizes, axis=0) != 0
+    return int(above) - int(below)
+
+
+def _sizes(context: Any, y: Array, sigma: Array) -> Array:
+    """The largest |u0| on a line where the only argument is positive, and where it is not."""
+    rule, initial = context
+    axis = jnp.asarray(rule.axis)
+
+    def size(z: Array) -> Array:
+        x = y + sigma * z * axis
+        side = rule.kinks(x)[0] > 0
+        return jnp.where(jnp.stack([side, ~side]), jnp.abs(initial(x)), 0.0)
+
+    z = jnp.linspace(-_REACHES[-1], _REACHES[-1], _MANY_NODES)
+    return jnp.max(jax.vmap(size)(z), axis=0)
 
 
 def _examine_line(context: Any, y: Array, sigma: Array) -> tuple[Array, ...]:
@@ -391,13 +437,13 @@ def _examine_line(context: Any, y: Array, sigma: Array) -> tuple[Array, ...]:
     def value(z: Array) -> Array:
         return initial(y + sigma * z * axis)
 
-    def integral(z: Array, nodes: int) -> Array:
-        at, weights = quadrature(z, nodes, rule.reach)
+    def integral(nodes: int) -> Array:
+        at, weights = line_quadrature(replace(rule, nodes=nodes), roots)
         return weights @ jax.vmap(value)(at)
 
-    roots, _ = find_roots(rule, y, sigma)
+    roots = find_roots(rule, y, sigma)
     far = replace(rule, reach=_REACHES[-1])  # the reference goes as far as any
-    values = [integral(roots.z, nodes) for nodes in _NODES]
+    values = [integral(nodes) for nodes in _NODES]
     values.append(_integral(far, initial, y, sigma, 2 * _MANY_NODES, _MANY_CELLS))
 
     def change(z: Array, distance: float) -> Array:
