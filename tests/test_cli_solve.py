@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -190,6 +191,14 @@ def test_a_sweep_writes_one_table(heatnets, tmp_path):
         assert float(hn.load(tmp_path / found["result"])(0.5, [0.3] * 3)) == pytest.approx(
             exact, rel=1e-5
         )
+    shown = done.err.splitlines()
+    start = shown.index("u 1: u at t = 0.5, x = [0.3, 0.3, 0.3]")
+    assert shown[start + 1].split() == ["a", "u", "1", "verdict"]
+    for line, a in zip(shown[start + 2 : start + 5], (1, 1.5, 2), strict=True):
+        value, half, verdict = re.fullmatch(rf"{a} +(\S+) ± (\S+) +(Solved to .*)", line).groups()
+        exact = np.exp(-(a**2) / 2) * 3 * np.sin(0.3 * a)
+        assert abs(float(value) - exact) <= max(1.1 * float(half), 1e-9)  # ten digits are shown
+        assert re.search(r"the point is certified\. \d+\.\d s$", verdict)
     page = (tmp_path / "own-sweep.html").read_text()
     assert "3 of 3 problems solved as asked for; 3 of 3 values certified." in page
     assert page.count("<svg") == 1
@@ -259,6 +268,7 @@ def test_a_sweep_whose_points_are_not_certified_ends_with_three(heatnets, tmp_pa
     done = heatnets("solve", "few.toml", "--set", "a=1,2")
     assert done.code == 3
     assert "2 of 2 problems were not solved as asked for" in done.err
+    assert re.search(r"^2 +not certified +Solved to .*the point is NOT certified", done.out, re.M)
 
 
 def test_a_problem_of_a_sweep_that_fails_does_not_end_the_others(heatnets, tmp_path):
@@ -268,6 +278,9 @@ def test_a_problem_of_a_sweep_that_fails_does_not_end_the_others(heatnets, tmp_p
     done = heatnets("solve", "hard.toml", "--set", "solve.tol=1e-9,0.5", "--values", "t.csv")
     assert done.code == 3
     assert "1 of 2 problems were not solved as asked for: solve.tol = 1e-09. See t.csv" in done.err
+    assert re.search(r"^solve.tol +verdict$", done.out, re.M)
+    assert re.search(r"^1e-09 +Solved to .*tolerance NOT met; u from", done.out, re.M)
+    assert "round 0" not in done.out  # rounds are for single solves
     head, first, second = csv.reader((tmp_path / "t.csv").read_text().splitlines())
     assert [dict(zip(head, row, strict=True))["solved"] for row in (first, second)] == [
         "False",

@@ -19,6 +19,8 @@ from heatnets.cli.exit_codes import exit_on_signals
 from heatnets.cli.tasks import INTERVAL, Task, check_apart, describe_point
 
 _MOST = 1000  # problems of one sweep
+_SHOWN = 3  # points whose values are printed
+_WIDTH = 24  # of a value with its half-width
 _COLUMNS = {"t", "x", *INTERVAL, "certified", "estimated_error", "features", "seconds", "solved"}
 _COLUMNS |= {"result", "note"}
 
@@ -53,9 +55,9 @@ def run_sweep(
     for path in results:
         atomic_files.check_writable(path)
     # Every problem is read before the first one is solved, so that mistakes are found at once.
-    lines = sys.stdin.read() if str(at) == "-" else None
+    piped = sys.stdin.read() if str(at) == "-" else None
     with terminal.reading(console, file):
-        tasks = [Task.read(file, at, arguments, changes, lines) for changes in choices]
+        tasks = [Task.read(file, at, arguments, changes, piped) for changes in choices]
     rows, failed = list[dict[str, Any]](), list[str]()
     exit_on_signals(
         lambda: (
@@ -68,18 +70,18 @@ def run_sweep(
         atomic_files.file_lock(values, "name another table with --values"),
         atomic_files.file_lock(target, "name other results with --out"),
     ):
+        lines = _Lines(console, choices, tasks[0])
         for i, (changes, task, path) in enumerate(zip(choices, tasks, results, strict=True), 1):
-            name = ", ".join(f"{key} = {value}" for key, value in changes.items())
-            console.print(f"{i} of {len(tasks)}: {name}", soft_wrap=True)
             try:
-                made, is_good = _solve(task, changes, path, console)
+                number = f"{i} of {len(tasks)}"
+                made, is_good, verdict = _solve(task, changes, path, console, number)
             except HeatnetsError as error:
-                made = [{"set": changes, "verdict": f"Do not use: {error}", "solved": False}]
-                is_good = False
+                verdict = f"Do not use: {error}"
+                made, is_good = [{"set": changes, "verdict": verdict, "solved": False}], False
             rows += made
             if not is_good:
-                failed.append(name)
-            console.print(f"  {rows[-1]['verdict']}", soft_wrap=True)
+                failed.append(", ".join(f"{key} = {value}" for key, value in changes.items()))
+            lines.add(made, verdict)
             point_files.save(values, _columns(rows))
     from heatnets.plotting import sweep_report
 
@@ -121,19 +123,65 @@ def combinations(settings: list[str]) -> list[dict[str, Any]]:
     return grid
 
 
+class _Lines:
+    """The table that is printed as it grows: the values that are set, u at the points, a verdict.
+
+    Args:
+        console: where it is printed.
+        choices: the values of all problems.
+        task: the first problem.
+    """
+
+    def __init__(self, console: Any, choices: list[dict[str, Any]], task: Task) -> None:
+        from heatnets.pde.function import format_points
+
+        self._console = console
+        self._widths = {
+            key: max(len(key), *(len(str(values[key])) for values in choices)) for key in choices[0]
+        }
+        points = format_points([(request.t, request.x) for request in task.requests])[:_SHOWN]
+        for number, point in enumerate(points, 1):
+            console.print(f"u {number}: u at {point}", soft_wrap=True)
+        names = [f"u {number}" for number in range(1, len(points) + 1)]
+        self._widths |= dict.fromkeys(names, _WIDTH)
+        self._print([*self._widths, "verdict"])
+
+    def add(self, rows: list[dict[str, Any]], verdict: str) -> None:
+        """Print the line of one problem."""
+        cells = [str(value) for value in rows[0]["set"].values()]
+        shown = [_value(row["point"]) for row in rows if "point" in row][:_SHOWN]
+        cells += shown + ["–"] * (len(self._widths) - len(cells) - len(shown))
+        self._print([*cells, verdict])
+
+    def _print(self, cells: list[str]) -> None:
+        *padded, last = cells
+        texts = [f"{c:<{w}}" for c, w in zip(padded, self._widths.values(), strict=True)]
+        self._console.print("  ".join([*texts, last]), soft_wrap=True)
+
+
+def _value(point: dict[str, Any]) -> str:
+    """A certified value with its half-width; else why there is none."""
+    from heatnets.certify.certificate import rounded
+
+    if not point["certified"]:
+        return "not certified"
+    value = float(rounded(point["value"], point["halfwidth"]))
+    return f"{value:.10g} ± {point['halfwidth']:.1g}"
+
+
 def _solve(
-    task: Task, changes: dict[str, Any], path: Path, console: Any
-) -> tuple[list[dict[str, Any]], bool]:
+    task: Task, changes: dict[str, Any], path: Path, console: Any, number: str
+) -> tuple[list[dict[str, Any]], bool, str]:
     """Solve one problem, save it and certify its points.
 
     Returns:
-        One row per point, at least one; and whether all is as it was asked for: the problem solved,
-        the tolerance met, all points certified.
+        One row per point, at least one; whether all is as it was asked for: the problem solved,
+        the tolerance met, all points certified; and a verdict in a sentence.
     """
     import heatnets as hn
 
     start = time.perf_counter()
-    with terminal.SolveBar(console, task.checked) as progress:
+    with terminal.SolveBar(console, task.checked, number) as progress:
         u = hn.solve(task.file.problem, progress=progress, **task.options)
     seconds = time.perf_counter() - start
     u.save(path)
@@ -152,7 +200,8 @@ def _solve(
     }
     points = [describe_point(u, request, cert) for request, cert in certificates]
     is_good = bool(facts["solved"]) and all(certified)
-    return [{**facts, "point": point} for point in points] or [facts], is_good
+    rows = [{**facts, "point": point} for point in points] or [facts]
+    return rows, is_good, f"{summary.verdict} {seconds:.1f} s" if points else summary.sentence
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, Any]:

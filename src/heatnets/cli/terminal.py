@@ -119,15 +119,18 @@ class SolveBar:
     Args:
         console: where it is shown.
         options: the checked options of the solve (`SolveOptions`).
+        name: of the solve, if it is one of several: it stands before the phases. Rounds are then
+            not printed.
     """
 
-    def __init__(self, console: Console, options: Any) -> None:
+    def __init__(self, console: Console, options: Any, name: str = "") -> None:
         from heatnets._core.progress import SolveFraction
 
         grows = options.features is None
         self._model = SolveFraction(options.tol, options.seconds, options.max_rounds, grows=grows)
         self._bar, self._lines = _one_bar(console), _lines_without_terminal(console)
-        self._task = self._bar.add_task("preparing", total=1.0, left="")
+        self._name = name
+        self._task = self._bar.add_task(self._with_name("preparing"), total=1.0, left="")
 
     def __enter__(self) -> Any:
         self._bar.start()
@@ -143,16 +146,20 @@ class SolveBar:
         from heatnets._core.execution import Summary
 
         self._model(phase, done, total)
-        if isinstance(phase, Summary):
-            self._bar.console.print(phase)
-        else:
-            self._lines(phase, done, total)
+        if not isinstance(phase, Summary):
+            self._lines(self._with_name(phase), done, total)
+        elif not self._name:
+            self._bar.console.print(phase, soft_wrap=True)
         self._show("solve" if isinstance(phase, Summary) else phase)
 
     def _show(self, phase: str) -> None:
         left, model = self._model.seconds_left, self._model
         text = "" if left is None else f"{int(left) // 60}:{int(left) % 60:02d}"
-        self._bar.update(self._task, description=phase, completed=model.fraction, left=text)
+        description = self._with_name(phase)
+        self._bar.update(self._task, description=description, completed=model.fraction, left=text)
+
+    def _with_name(self, phase: str) -> str:
+        return f"{self._name}, {phase}" if self._name else phase
 
 
 class CountBar:
