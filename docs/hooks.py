@@ -1,8 +1,9 @@
 """MkDocs hooks of the documentation site (mkdocs.yml): pages from outside docs/, and links to them.
 
 README, CONTRIBUTING and CHANGELOG are pages of the site without a copy. Links in all pages are
-written for the repository; a link to a file outside docs/ is changed to its page in the site. The
-code of an example is shown below a link to it.
+written for the repository; a link to a file outside docs/ is changed to its page in the site, and
+one to the source, which is not in the site, to its name. The code of an example is shown below a
+link to it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ COPIED = ("CITATION.cff", "LICENSE", "examples/*.py", "examples/*.toml")
 RESULTS, REPORT = "results/README.md", "results/report.html"
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)([^)]*\))")
+_SOURCE = re.compile(r"\[([^\]]+)\]\((?:\.\./)*src/[^)]*\)")
 _DOCTEST = re.compile(r"^>>> (?:.+\n?)+", re.MULTILINE)
 _EXAMPLE = re.compile(r"^\[[^\]]+\]\([./]*(examples/\w+\.py)\)$", re.MULTILINE)
 
@@ -61,7 +63,7 @@ def on_post_build(config: Any) -> None:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Show the code of examples, and rewrite links to files outside docs/."""
     here = page.file.src_uri
-    shown = _EXAMPLE.sub(_with_code, markdown)
+    shown = _SOURCE.sub(r"`\1`", _EXAMPLE.sub(_with_code, markdown))
     if here == RESULTS:
         shown += "\n[The report of these results](report.html), on one page.\n"
     origin = next((name for name, uri in PAGES.items() if uri == here), f"docs/{here}")

@@ -59,10 +59,16 @@ def test_the_code_of_a_page_prints_what_it_says(page, tmp_path, monkeypatch, sam
             printed = None
 
 
-def test_tables_are_those_of_the_results():
+@pytest.fixture(scope="module")
+def refresh():
+    """The module docs/refresh.py."""
     spec = importlib.util.spec_from_file_location("refresh", ROOT / "docs" / "refresh.py")
-    refresh = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(refresh)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tables_are_those_of_the_results(refresh):
     for page in refresh.PAGES:
         assert "<!-- end -->" in page.read_text()
         assert refresh.filled(page.read_text()) == page.read_text(), (
@@ -97,6 +103,18 @@ def test_the_api_page_has_every_public_name():
     shown = set(re.findall(r"^::: heatnets\.(\w+)$", page, flags=re.MULTILINE))
     assert shown == set(hn.__all__) - {"__version__"}
     assert "`heatnets.__version__`" in page
+
+
+def test_the_api_page_can_be_read_unbuilt(refresh):
+    """Its table has every public name with a sentence, and is that of the docstrings."""
+    text = refresh.API.read_text()
+    assert refresh.with_names(text) == text, "run python docs/refresh.py: docstrings have changed"
+    rows = re.findall(r"^\| `hn\.(\S+)` \| (.*) \| \[.*\]\((.*)\) \|$", text, re.MULTILINE)
+    assert {name for name, *_ in rows} >= set(hn.__all__) - {"__version__"}
+    assert all(words.endswith((".", "`.")) or ":" in words for _, words, _ in rows)
+    defined = {name: (ROOT / "docs" / file).read_text() for name, _, file in rows}
+    for name in ("Problem", "Solution.certify", "problems.get", "plots.slices", "measure"):
+        assert re.search(rf"^ *(class|def) {name.split('.')[-1]}\b", defined[name], re.MULTILINE)
 
 
 class LinkParser(html.parser.HTMLParser):
