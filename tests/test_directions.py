@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.special
+import scipy.stats
 
 import heatnets as hn
 from heatnets.features.designs import DESIGNS, HadamardSigns, design
@@ -129,6 +130,14 @@ def test_sobol_integrates_better_than_independent_draws():
         np.linalg.norm([error(name, seed) for seed in range(20)]) for name in ("sobol", "gaussian")
     )
     assert sobol < 0.2 * independent
+
+
+def test_uniform_coordinates_are_shifted_halton_points():
+    shifted = design("signs").draw(3000, 4, 2, 7, "points")[0]
+    halton = scipy.stats.qmc.Halton(5, scramble=False).random(3000)[:, 1:]
+    shift = (shifted[:1] - halton[:1]) % 1.0
+    assert len(np.unique(shift)) == 4
+    np.testing.assert_allclose((halton + shift) % 1.0, shifted, atol=1e-11)
 
 
 def test_sobol_ends_somewhere():

@@ -86,6 +86,12 @@ def test_import_and_help_load_no_jax():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_a_solve_loads_no_statistics_of_scipy():
+    """They take a third of a second to import."""
+    code = "import sys, heatnets as hn; hn.solve, hn.problems; sys.exit('scipy.stats' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_solve_is_a_function_after_submodule_imports():
     import heatnets.solution
     import heatnets.solvers.entry  # noqa: F401
