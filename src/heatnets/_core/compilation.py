@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, wraps
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Coordinates (points x features x dim) and floats of workspace up to which a call takes
 # milliseconds even if it is compiled without optimisation.
@@ -70,3 +73,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     run.compiled_for = compiled_for  # type: ignore[attr-defined]
     return run
+
+
+def traced_once(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: programs that contain the function share its trace; it is not compiled alone."""
+    traced: Callable[P, R] = eqx.filter_jit(function, inline=True)  # type: ignore[call-overload]
+    return traced

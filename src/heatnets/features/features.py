@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from heatnets._core.compilation import traced_once
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.diffusion import Diffusion
 from heatnets.pde.function import Function
@@ -196,18 +197,32 @@ class Transported(Feature):
 
     def value(self, equation: Equation, t: Scalar, x: Vector, sign: Any = 1.0) -> Scalar:
         """Value φ(t, x), with `sign` times the direction."""
-        return self.coefficient * equation.value(self, t, x, sign)
+        return self.coefficient * _value(equation, self, t, x, jnp.asarray(sign))
 
     def value_and_residual(
         self, equation: Equation, t: Scalar, x: Vector, sign: Any = 1.0
     ) -> Entry:
         """Value φ and residual (∂_t - L)φ at (t, x), t > 0, with `sign` times the direction."""
-        value, residual = equation.value_and_residual(self, t, x, sign)
+        value, residual = _value_and_residual(equation, self, t, x, jnp.asarray(sign))
         return self.coefficient * value, self.coefficient * residual
 
     @property
     def initial_coefficient(self) -> Scalar | np.ndarray:
         return np.zeros(np.shape(self.coefficient)) if self.times_t else self.coefficient
+
+
+@traced_once
+def _value(equation: Equation, feature: Transported, t: Scalar, x: Vector, sign: Scalar) -> Scalar:
+    """`equation.value`."""
+    return equation.value(feature, t, x, sign)
+
+
+@traced_once
+def _value_and_residual(
+    equation: Equation, feature: Transported, t: Scalar, x: Vector, sign: Scalar
+) -> Entry:
+    """`equation.value_and_residual`."""
+    return equation.value_and_residual(feature, t, x, sign)
 
 
 class TransportedInitial(Transported):

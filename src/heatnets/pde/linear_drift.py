@@ -34,7 +34,8 @@ def linear_drift_note(
     mean = [f"{m:.6g}" for m in process.mean[:_SHOWN]]
     more = ["..."] if dim > _SHOWN else []
     m = f"[{', '.join([*mean, *more])}]" if np.ptp(process.mean) else mean[0]
-    A = "1" if diffusion is None else f"{diffusion:g}" if np.ndim(diffusion) == 0 else "A"
+    diffusion = 1.0 if diffusion is None else diffusion
+    A = f"{diffusion:g}" if isinstance(diffusion, int | float) else "A"
     return (
         f"`drift` is θ(m - x) with θ = {process.rate:.6g} and m = {m}. Errors and times are "
         "smaller if paths need no time steps: in place of `drift` and `diffusion` give `process`, "
