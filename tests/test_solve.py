@@ -752,6 +752,55 @@ def test_problems_that_differ_by_numbers_share_their_programs(kind):
         assert u(t, x) == pytest.approx(exact, rel=1e-5)
 
 
+def smooth_call(x, strike):
+    return jnp.logaddexp(0.0, jnp.mean(x) - strike)
+
+
+def bell(x):
+    return jnp.exp(-x @ x / 6)
+
+
+def wave(t, x, a):
+    return jnp.sin(a * t) * bell(x)
+
+
+# One number varies: in the data, in a process, in a source.
+NUMBERS = {
+    "strike": lambda k: hn.Problem(
+        3,
+        1.0,
+        terminal=functools.partial(smooth_call, strike=k),
+        process=hn.GeometricBrownian(0.2, 0.03, 0.3),
+        reaction=-0.03,
+        region=hn.Box(0.8, 1.2),
+    ),
+    "rate": lambda k: hn.Problem(3, 0.5, bell, process=hn.OrnsteinUhlenbeck(0.5 * k)),
+    "source": lambda k: hn.Problem(3, 0.5, bell, functools.partial(wave, a=k)),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_second_problem_of_a_sweep_compiles_nothing(name, unoptimised):
+    """Not where it is stated, solved, evaluated or certified.
+
+    A problem that needs other steps than the first one, a higher degree in time or more samples,
+    compiles those.
+    """
+    options = {"tol": 0.05, "max_rounds": 1, "time_degree": 1}
+    values, counts = [], []
+    for k in (0.95, 1.0, 1.05):
+        with counted_programs() as programs:
+            problem = NUMBERS[name](k)
+            (u,) = hn.solve_many([problem], **options)
+            t, x = 0.5 * problem.horizon, np.full(3, 0.9)
+            values.append(u(t, x))
+            u.gradient(t, x), u.certify(t, x, samples=1024)
+        counts.append(len(programs))
+    assert counts[0] > 5
+    assert counts[1:] == [0, 0]
+    assert len(set(values)) == 3
+
+
 def test_networks_of_other_time_degrees_share_the_programs_of_values_and_certificates():
     problem, x = SWEEPS["terminal"](1.0), np.array([[0.3, 0.1, -0.4], [0.0, 0.2, 0.4]])
     for degree in (0, 1, 3):

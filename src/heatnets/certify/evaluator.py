@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from heatnets._core.execution import ExecutionContext, Progress
+from heatnets._core.precision import EPS
 from heatnets._core.tiling import map_points, weighted_sum
 from heatnets.certify import linearization
 from heatnets.features.equation import build_equation, to_jax
@@ -48,11 +49,14 @@ class NetworkEvaluator:
         self.canonical, self._data, self._blocks = canonical, data, blocks
         self._seed, self.ctx, self._dim = seed, ctx, canonical.dim
         self._floats = data.value_workspace(canonical.dim)
-        starts = (
-            float(np.asarray(block.initial_coefficient) @ np.asarray(w)[:, 0])
-            for block, w in blocks
+        starts = np.concatenate(
+            [np.asarray(block.initial_coefficient) * np.asarray(w)[:, 0] for block, w in blocks]
+            or [np.zeros(0)]
         )
-        self.initial_defect = 1 - sum(starts)
+        defect = 1 - float(np.sum(starts))
+        # A defect that is rounding is held by the bound for rounding errors of ũ.
+        is_rounding = abs(defect) <= 4 * EPS * float(np.sum(np.abs(starts)))
+        self.initial_defect = 0.0 if is_rounding else defect
         # Features come in pairs, and a gradient costs about three values.
         self.gradient_cost = 6 * sum(len(w) for _, w in blocks)
 
