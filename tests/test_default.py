@@ -196,6 +196,20 @@ def test_growth_keeps_what_it_has():
     np.testing.assert_allclose(grown.rows.values, fresh.values, rtol=1e-13)
 
 
+def test_an_estimate_below_a_tolerance_that_is_not_met_is_explained():
+    """Noise of the check: the estimate is below the tolerance, its upper bound is above."""
+    problem = hn.problems.get("radial-gaussian", dim=10)
+    error = hn.solve(problem, tol=0, max_rounds=1).stats["estimated_error"]
+    with pytest.warns(
+        hn.HeatnetsWarning, match=r"not met.*, but its upper bound \(99 %\) is above"
+    ):
+        u = hn.solve(problem, tol=1.0001 * error, max_rounds=1)
+    assert u.stats["estimated_error"] == error
+    assert u.stats["tolerance_met"] is False
+    with pytest.warns(hn.HeatnetsWarning, match=r"not met: the error is estimated at \S+\. Growth"):
+        hn.solve(problem, tol=0.5 * error, max_rounds=1)
+
+
 def test_history_tells_the_rounds():
     lines = []
     problem = hn.problems.get("radial-gaussian", dim=10)

@@ -202,10 +202,12 @@ class Growth(abc.ABC):
                 "data that grow too fast at infinity cannot be met at all."
             )
         elif ending.met is False:
+            tol = run.options.tol or 0.0
+            bound = ", but its upper bound (99 %) is above the tolerance" if error <= tol else ""
             run.log.warn(
-                f"the tolerance {run.options.tol:g} was not met: the error is estimated at "
-                f"{error:.2g}. Growth ended as {ending.why}; the best fit found is returned. "
-                "More `seconds`, another `region` or a shorter horizon may help."
+                f"the tolerance {tol:g} was not met: the error is estimated at "
+                f"{error:.2g}{bound}. Growth ended as {ending.why}; the best fit found is "
+                "returned. More `seconds`, another `region` or a shorter horizon may help."
             )
         elif isinstance(ending.why, Limit) and run.options.tol is None:
             run.log.warn(
