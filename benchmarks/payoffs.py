@@ -191,6 +191,23 @@ def arithmetic(
     yield f"{name}: certified gamma, relative half-width", float(half), 1e-2
 
 
+def many_kinks(name: str, payoff: Callable, dim: int, seed: int) -> Iterator[Figure]:
+    """An option with many kinks: the network's error against a certificate with many points."""
+    u, seconds = solved(option(dim, payoff), seed)
+    name, start = f"{name}, d = {dim}", (0.0, np.full(dim, 100.0))
+    begin = time.process_time()
+    sure = u.certify(*start)
+    seconds += time.process_time() - begin
+    yield f"{name}: half-width, relative", float(sure.halfwidth / sure.value), 5e-4
+    yield f"{name}: CPU seconds, solve and certificate", seconds, 20.0
+    precise = u.certify(*start, samples=2**16, seed=1)
+    half = float(precise.halfwidth / precise.value)
+    yield f"{name}: half-width of the reference", half, None
+    yield f"{name}: network's error", float(abs(precise.error / precise.value)), 2e-4
+    gap = abs(float(sure.value - precise.value)) / float(sure.halfwidth)
+    yield f"{name}: miss in half-widths", gap, None
+
+
 CASES: dict[str, list[Callable[[int], Iterator[Figure]]]] = {
     "geometric": [
         *(
@@ -213,6 +230,14 @@ CASES: dict[str, list[Callable[[int], Iterator[Figure]]]] = {
     ],
     "arithmetic": [lambda seed, d=d: arithmetic(d, seed) for d in (5, 20)],
     "precise": [lambda seed, d=d: arithmetic(d, seed, tol=1e-4) for d in (5, 20)],
+    "many": [
+        lambda seed, name=name, f=f, d=d: many_kinks(name, f, d, seed)
+        for name, f in (
+            ("best of", lambda x: jnp.maximum(jnp.max(x) - STRIKE, 0.0)),
+            ("worst of", lambda x: jnp.maximum(STRIKE - jnp.min(x), 0.0)),
+        )
+        for d in (5, 20)
+    ],
     "equal": [lambda seed: arithmetic(5, seed, equal_market, (1000, 2**11))],
 }
 

@@ -16,7 +16,14 @@ import pytest
 import heatnets as hn
 from heatnets._core import progress, statistics, streams
 from heatnets._core.execution import Summary
-from heatnets.certify import certified_network, derivatives, error_equation, sequential, values
+from heatnets.certify import (
+    certified_network,
+    derivatives,
+    error_equation,
+    quasi_monte_carlo,
+    sequential,
+    values,
+)
 from heatnets.certify.certificate import Certificate, CertifyOptions, RegionError, rounded
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.certify.sequential import NumberSamples, PointSamples, sample_until_good
@@ -117,15 +124,18 @@ def test_a_wrong_weight_is_seen_and_corrected(radial):
     )
 
 
+@pytest.mark.parametrize("method", ["martingale, 4 steps", "quasi-Monte Carlo, 64 scrambled nets"])
 @pytest.mark.parametrize("factor", [1.0, 1.5])
-def test_the_martingale_form_needs_no_smoothness_and_no_good_network(kinked, factor):
-    """Unbiased for any ∇ũ: also for a network with a wrong weight."""
+def test_kinked_data_need_no_smoothness_and_no_good_network(kinked, factor, method, monkeypatch):
+    """Both forms are unbiased for any ũ: also for a network with a wrong weight."""
+    if method.startswith("martingale"):
+        monkeypatch.setattr(quasi_monte_carlo, "serves", lambda problem: False)
     u = changed(kinked, factor)
     t, x = hn.random_points(u.problem, 60, seed=3)
     t = np.maximum(t, 0.1 * u.problem.horizon)
     exact = hn.exact_values(u.problem, t, x)
     sure = u.certify(t, x, samples=512)
-    assert sure.method == "martingale, 4 steps"
+    assert sure.method == method
     good = sure.certified
     assert np.sum(good) > 30
     assert np.sum((np.abs(sure.value - exact) <= sure.halfwidth)[good]) >= np.sum(good) - 8
@@ -141,8 +151,8 @@ def test_a_kink_that_was_not_found_is_noticed(monkeypatch):
     """A kink that the search misses must not lead to a certificate of a wrong value.
 
     For max(x, 0) the fit by equation rows returns u0 itself: its residual is zero, and it is wrong
-    by a third. With the kink found, the martingale form is used and right. With the search
-    disabled, the residual form is used, and must not be certified: the two forms disagree.
+    by a third. With the kink found, points of u0 are used, and right. With the search disabled,
+    the residual form is used, and must not be certified: the martingale form disagrees.
     """
     problem = hn.Problem(
         dim=1, horizon=1.0, initial=lambda x: jnp.maximum(x[0], 0.0), region=hn.Box(-1.0, 1.0)
@@ -151,7 +161,7 @@ def test_a_kink_that_was_not_found_is_noticed(monkeypatch):
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
         u = hn.solve(problem, features=(32, 0), directions="gaussian", solver="svd")
     truth = np.sqrt(1 / np.pi)  # E max(√2 η, 0)
-    assert u.certify(1.0, [0.0]).method.startswith("martingale")
+    assert u.certify(1.0, [0.0]).method.startswith("quasi-Monte Carlo")
     assert abs(u.certify(1.0, [0.0]).value - truth) < 0.05
     monkeypatch.setattr(smoothness, "find_kinks", lambda *_: {})
     u.__dict__["_smooth"] = True
@@ -254,7 +264,7 @@ def test_a_kink_far_from_the_region_is_found_from_the_points_asked():
         u = hn.solve(problem, tol=0, max_rounds=1)
     truth = 0.5 * (1 - float(jax.scipy.special.erf(2.5 / np.sqrt(2.0))))
     sure = u.certify(0.5, [1.0])
-    assert sure.method.startswith("martingale")
+    assert sure.method.startswith("quasi-Monte Carlo")
     assert abs(sure.value - truth) < 1.5 * sure.halfwidth
 
 
@@ -536,8 +546,10 @@ def test_times_are_written_for_people(seconds, text):
     assert progress.format_seconds(seconds) == text
 
 
-def test_a_wide_interval_of_kinked_data_says_how_to_narrow_it(kinked):
+def test_a_wide_interval_of_kinked_data_says_how_to_narrow_it(kinked, monkeypatch):
     t, x = kinked.problem.horizon, np.zeros(5)
+    assert kinked.certify(t, x, samples=128).reasons == ()  # nets: narrow
+    monkeypatch.setattr(quasi_monte_carlo, "serves", lambda problem: False)
     wide = kinked.certify(t, x, samples=128)
     share = 100 * float(wide.halfwidth / abs(wide.value))
     assert share > 0.5

@@ -183,8 +183,17 @@ def t_half_width(
     """
     n, variance = moments.count, moments.variance
     spread = np.sqrt(variance * (1 + np.sqrt(np.maximum(moments.kurtosis - 1, 0.0) / n)) / n)
-    excess = np.maximum(moments.largest - np.sqrt(2 * np.log(2 * n) * variance), least)
-    return spread * scipy.special.stdtrit(n - 1, 0.5 * (1 + confidence)) + unseen / n * excess
+    student = spread * scipy.special.stdtrit(n - 1, 0.5 * (1 + confidence))
+    return student + unseen_allowance(moments, unseen, least)
+
+
+def unseen_allowance(
+    moments: Moments | RunningMoments, unseen: float = _UNSEEN, least: Any = 0.0
+) -> np.ndarray:
+    """The second term of `t_half_width`: for what the samples did not meet."""
+    n = moments.count
+    excess = moments.largest - np.sqrt(2 * np.log(2 * n) * moments.variance)
+    return np.asarray(unseen / n * np.maximum(excess, least))
 
 
 def _positive_or_one(scale: np.ndarray) -> np.ndarray:

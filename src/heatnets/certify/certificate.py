@@ -196,11 +196,12 @@ class Certificate:
         For certificates of data with kinks or jumps, whose samples are noisy.
         """
         size = np.abs(self.value).reshape(len(self.value), -1).max(axis=1)
+        fold = "20 to 30" if self.method.startswith("quasi") else "about 100"
         is_wide = self.certified & (self.widest > _WIDE * size) & (size > 0)
         return [
             (
                 f"wide, {100 * half / value:.2g} % of the value, as data with kinks or jumps make "
-                f"samples noisy: halfwidth={half / 10:.1g} takes about 100 times the samples",
+                f"samples noisy: halfwidth={half / 10:.1g} takes {fold} times the samples",
             )
             if wide
             else ()
@@ -372,7 +373,7 @@ def make_certificate(
         certified=np.array([not why for why in reasons]),
         reasons=tuple((*why, *p.missed) for why, p in zip(reasons, points, strict=True)),
         method=method,
-        samples=np.array([2 * p.count for p in points]),
+        samples=np.array([p.drawn for p in points]),
         confidence=options.confidence,
     ).rescale(options.unit)
 

@@ -196,14 +196,15 @@ class CertifiedNetwork:
         The error of the network solves the same equation as u, with the residual as its source. So
         its mean over random paths is an unbiased correction; `value` is the network's value plus
         this correction. Where the data are smooth the samples are of the residual, and few suffice.
-        Where they have kinks or jumps, and for Gaussian kernels, the samples are of the martingale
-        form, which needs no smoothness (docs/trust.md).
+        Where they have kinks or jumps, and for Gaussian kernels, u0 is sampled at points of
+        scrambled Sobol' nets if there is no source and coefficients are constant; else the samples
+        are of the martingale form, which needs no smoothness (docs/trust.md).
 
         Args:
             t: one time (), or n times (n,).
             x: one point (dim,), or n points (n, dim).
             samples: random paths from each point, in antithetic pairs; four or sixteen times as
-                many where their tails look heavy.
+                many where their tails look heavy. Points of each of 64 nets, where there are nets.
             confidence: confidence level of the interval at each point.
             seed: seed of the samples. They are independent of the solve, whatever its seed was.
             halfwidth: samples are added until no interval has a larger half-width than this (in

@@ -40,6 +40,8 @@ class PointSamples(ABC):
 
     Attributes:
         count: the number of independent samples (antithetic pairs).
+        drawn: the number of evaluations, at both points of each pair.
+        rate: the power of the number of samples with which the half-width falls.
         rounding: bound for rounding errors, and for those of features that are integrals; part of
             the half-width.
         noise: bound for rounding errors: heavy tails of an interval below do not matter.
@@ -53,6 +55,8 @@ class PointSamples(ABC):
         missed: why the requested half-width was not reached.
     """
 
+    rate = 0.5
+
     def __init__(self, rounding: Any, mean: Any = 0.0, least: Any = 0.0, noise: Any = None) -> None:
         self.rounding, self.mean, self.half, self.least = rounding, mean, rounding, least
         self.noise = rounding if noise is None else noise
@@ -63,6 +67,10 @@ class PointSamples(ABC):
         self.reasons: tuple[str, ...] = ()
         self.order_reasons: tuple[str, ...] = ()
         self.missed: tuple[str, ...] = ()
+
+    @property
+    def drawn(self) -> int:
+        return 2 * self.count
 
     @abstractmethod
     def _interval(self, confidence: float) -> tuple[Any, tuple[str, ...]]:
@@ -231,7 +239,8 @@ def _samples_needed(point: PointSamples, unit: Any, target: float) -> float:
     noise, room = unit * point.half - floor, target - floor
     if np.any((room <= 0) & (noise > room)):
         return float("inf")
-    return float(np.max(2 * point.count * np.maximum(noise / np.where(room > 0, room, 1), 0) ** 2))
+    fold = np.maximum(noise / np.where(room > 0, room, 1), 0)
+    return float(np.max(2 * point.count * fold ** (1 / point.rate)))
 
 
 def _needs_more(point: PointSamples, unit: Any, target: float, samples: int) -> bool:
@@ -253,7 +262,7 @@ def _needs_more(point: PointSamples, unit: Any, target: float, samples: int) -> 
         why = f": the steps of paths alone leave {left:.2g}; take more `steps`"
     elif np.isfinite(needed):
         fold = 2 ** int(np.ceil(np.log2(max(needed / most, 2))))
-        reach = widest * np.sqrt(spent / most)
+        reach = widest * (spent / most) ** point.rate
         more = f"samples={fold * samples}, or for " if fold * samples <= _SENSIBLE else ""
         why += (
             f": about {needed:.1g} would be needed, and {most} are allowed. Ask for "

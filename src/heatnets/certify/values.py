@@ -8,6 +8,7 @@ import numpy as np
 
 from heatnets._core.precision import EPS
 from heatnets._core.statistics import MIN_PAIRS
+from heatnets.certify import quasi_monte_carlo
 from heatnets.certify.certificate import Certificate, CertifyOptions, make_certificate
 from heatnets.certify.error_equation import martingale_form, residual_form
 from heatnets.certify.evaluator import NetworkEvaluator
@@ -27,10 +28,13 @@ def certify(
     """Confidence intervals for the true values at points t (n,), t >= 0, and x (n, dim).
 
     Where ũ is smooth the samples are of the residual form, checked by the martingale form;
-    elsewhere they are of the martingale form. Values are in the user's units, `options.unit` times
+    elsewhere they are quasi-random points of u0 if u is a mean of u0, else of the martingale form.
+    Values are in the user's units, `options.unit` times
     those of the canonical problem.
     """
     smooth, problem = options.smooth, u.error_problem
+    if not smooth and quasi_monte_carlo.serves(problem):
+        return _certify_by_nets(u, t, x, options)
     options = options._replace(unit=np.broadcast_to(options.unit, t.shape))
     value, rounding = u.value(t, x)[0], rounding_bounds(u, t, x, options)
     quadrature = u.quadrature_error(t, options.quadrature)
@@ -81,6 +85,33 @@ def certify(
     method += "" if problem.coefficients is None else ", paths in steps"
     mean = np.array([point.mean for point in points])
     return make_certificate(problem, points, value + mean, mean, method, options)
+
+
+def _certify_by_nets(
+    u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, options: CertifyOptions
+) -> Certificate:
+    """The same by quasi-Monte Carlo: each of the nets gets `options.samples` points."""
+    options = options._replace(unit=np.broadcast_to(options.unit, t.shape))
+    value, rounding = u.value(t, x)[0], rounding_bounds(u, t, x, options)
+    least = options.rare / np.abs(options.unit)
+    at_start = np.where(t == 0, u.initial_defect * u.initial(t, x), 0.0)
+    known = zip(rounding, least, value, at_start, strict=True)
+    points = [
+        quasi_monte_carlo.NetSamples(noise, start, rare, network)
+        for noise, rare, network, start in known
+    ]
+
+    def draw(pending: list[int], pairs: int, batch: int) -> None:
+        for done, i in enumerate(pending):
+            options.tell(done, len(pending))
+            rng = options.rng("certificate nets", i)
+            quasi_monte_carlo.add_points(u, t[i], x[i], points[i], 2 * pairs, rng)
+        options.tell(len(pending), len(pending))
+
+    sample_until_good({int(i): points[i] for i in np.flatnonzero(t > 0)}, draw, options)
+    mean, nets = np.array([point.mean for point in points]), quasi_monte_carlo.NETS
+    method = f"quasi-Monte Carlo, {nets} scrambled nets"
+    return make_certificate(u.error_problem, points, value + mean, mean, method, options)
 
 
 def rounding_bounds(
