@@ -2,9 +2,9 @@
 
     python benchmarks/sweep.py
 
-A basket call in 5 dimensions, with a smooth payoff in all ways but the last; two rounds of growth for
-each strike, without a compilation cache. Printed are, for each strike, the number of compilations
-and the seconds.
+A basket call in 5 dimensions, with a smooth payoff in all ways but the last; two rounds of growth
+for each strike, without a compilation cache. Printed are, for each strike, the number of
+compilations and the seconds.
 """
 
 from __future__ import annotations
