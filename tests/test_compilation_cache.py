@@ -5,10 +5,11 @@ import subprocess
 import sys
 
 import jax
+import numpy as np
 import pytest
 
 from heatnets._core import compilation_cache
-from heatnets._core.compilation import compiler_options, is_small_call
+from heatnets._core.compilation import compiled, compiler_options, is_small_call
 from heatnets._core.compilation_cache import use_compilation_cache
 
 PROGRAM = """
@@ -80,3 +81,21 @@ def test_the_oldest_programs_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(compilation_cache, "_MOST_BYTES", 250)
     compilation_cache._remove_oldest(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["new-cache", "older-cache", "other"]
+
+
+def test_programs_serve_other_arrays_but_not_other_settings():
+    traces = []
+
+    @compiled
+    def scale(parameters, power, x):
+        traces.append(power)
+        return parameters["factor"] * x**power
+
+    x = np.array([1.0, 2.0])
+    for factor, power in ((2.0, 2), (3.0, 2), (3.0, 3)):
+        powers_of = scale.fix({"factor": np.array(factor)}, power)
+        np.testing.assert_allclose(powers_of(x), factor * x**power, rtol=1e-6)
+        np.testing.assert_allclose(powers_of(2 * x), factor * (2 * x) ** power, rtol=1e-6)
+        np.testing.assert_allclose(scale({"factor": np.array(factor)}, power, x), powers_of(x))
+    assert set(traces) == {2, 3}
+    assert len(traces) == 4  # `x` is a fixed argument in one program, and a last one in the other

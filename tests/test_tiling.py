@@ -185,15 +185,15 @@ def test_a_solve_goes_on_with_smaller_tiles(monkeypatch):
     problem = hn.problems.get("oscillating", dim=3)
     settings = {"features": (20, 30), "rows": (300, 0), "train_region": hn.Box(-2.0, 2.0)}
     points = hn.random_points(problem, 20)
-    usual, strip, failed = hn.solve(problem, **settings)(*points), tiling._entries, []
+    usual, fix, failed = hn.solve(problem, **settings)(*points), tiling._entries.fix, []
 
-    def exhausted(*arguments, **options):
+    def exhausted(*first):
         if not failed:
             failed.append(True)
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
-        return strip(*arguments, **options)
+        return fix(*first)
 
-    monkeypatch.setattr(tiling, "_entries", exhausted)
+    monkeypatch.setattr(tiling._entries, "fix", exhausted)
     np.testing.assert_allclose(hn.solve(problem, **settings)(*points), usual, rtol=1e-9)
     assert failed
 
@@ -319,11 +319,11 @@ def test_no_array_of_points_times_features_times_dimension():
     ctx = execution.make_context(memory=2**27)
     strip, tile = tiling._chunk_sizes(128, data.workspace(200), (t, x), ctx)
     here = (jnp.asarray(t[:strip]), jnp.asarray(x[:strip]))
-    compiled = (
-        tiling._entries.compiled_for("cpu", False)
-        .lower(_value, blocks[0], data, here, tile)
-        .compile()
-    )
+
+    def entries(block, data, here):
+        return tiling._entries.function(_value, data, block, tile, here)
+
+    compiled = eqx.filter_jit(entries).lower(blocks[0], data, here).compile()
     temporaries = compiled.compiled.memory_analysis().temp_size_in_bytes
     assert temporaries <= ctx.tile_bytes
     assert value_rows(data, blocks, (t, x), ctx, "values").shape == (256, 128)
@@ -351,7 +351,7 @@ def test_small_and_large_calls_give_the_same_values():
     t, x = hn.random_points(problem, 3)
     for block in blocks:
         small, large = (
-            tiling._entries.compiled_for("cpu", is_small)(_value, block, data, (t, x), 4)
+            tiling._entries(_value, data, block, 4, (t, x), is_small=is_small)
             for is_small in (True, False)
         )
         np.testing.assert_allclose(small, large, rtol=1e-12, atol=1e-13)

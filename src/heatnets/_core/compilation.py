@@ -56,23 +56,77 @@ def compiler_options(platform: str, is_small: bool) -> dict[str, Any] | None:
     return options
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator: `eqx.filter_jit` with `compiler_options` for the platform and the work.
+class _Rest:
+    """All leaves of arguments that are not arrays, and their structure; hashed once."""
 
-    The result takes a keyword `is_small`: whether this call is little work, as by default it is.
+    def __init__(self, leaves: tuple[Any, ...], structure: Any) -> None:
+        self._leaves, self._structure = leaves, structure
+        self._hash = hash((leaves, structure))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, _Rest)
+            and self._hash == other._hash
+            and (self._leaves, self._structure) == (other._leaves, other._structure)
+        )
+
+    def with_arrays(self, arrays: list[Any]) -> Any:
+        """The arguments, put together again."""
+        left = iter(arrays)
+        leaves = [next(left) if leaf is _ARRAY else leaf for leaf in self._leaves]
+        return jax.tree.unflatten(self._structure, leaves)
+
+
+_ARRAY = object()  # stands for an array among the leaves of `_Rest`
+
+
+class Compiled:
+    """A function compiled for its platform and work: arrays are traced, all else is static.
+
+    The same as `eqx.filter_jit`, with `compiler_options` for the platform and the work, and with
+    a way to call it many times with the same first arguments.
     """
 
-    @cache
-    def compiled_for(platform: str, is_small: bool) -> Callable[..., Any]:
-        options = compiler_options(platform, is_small)
-        return eqx.filter_jit(function, compiler_options=options)  # type: ignore[call-overload]
+    def __init__(self, function: Callable[..., Any]) -> None:
+        @wraps(function)
+        def call(rest: _Rest, arrays: list[Any], last: tuple[Any, ...]) -> Any:
+            return function(*rest.with_arrays(arrays), *last)
 
-    @wraps(function)
-    def run(*arguments: Any, is_small: bool = True) -> Any:
-        return compiled_for(current_platform(), is_small)(*arguments)
+        @cache
+        def compiled_for(platform: str, is_small: bool) -> Any:
+            options = compiler_options(platform, is_small)
+            return jax.jit(call, static_argnums=0, compiler_options=options)
 
-    run.compiled_for = compiled_for  # type: ignore[attr-defined]
-    return run
+        self.function, self._compiled_for = function, compiled_for
+
+    def __call__(self, *arguments: Any, is_small: bool = True) -> Any:
+        """The result; `is_small` says whether this call is little work."""
+        return self.fix(*arguments)(is_small=is_small)
+
+    def fix(self, *first: Any) -> Callable[..., Any]:
+        """The function of its last arguments, pytrees of arrays.
+
+        The first arguments are taken apart and sent to the device here. For a large pytree that
+        takes a millisecond, more than a call.
+        """
+        leaves, structure = jax.tree.flatten(first)
+        arrays = [
+            a if isinstance(a, jax.Array) else jax.device_put(a) for a in leaves if eqx.is_array(a)
+        ]
+        rest = _Rest(tuple(_ARRAY if eqx.is_array(a) else a for a in leaves), structure)
+
+        def call(*last: Any, is_small: bool = True) -> Any:
+            return self._compiled_for(current_platform(), is_small)(rest, arrays, last)
+
+        return call
+
+
+def compiled(function: Callable[..., Any]) -> Compiled:
+    """Decorator: make a function `Compiled`."""
+    return Compiled(function)
 
 
 def traced_once(function: Callable[P, R]) -> Callable[P, R]:

@@ -21,6 +21,8 @@ from heatnets._core.execution import ExecutionContext, within_memory
 
 Points = tuple[np.ndarray, ...]  # arrays with a leading axis over points
 
+_QUEUED = 32  # calls that may wait for a device
+
 _PADDED = 256  # up to so many points a call is padded, rather than split
 
 # Largest features x coordinates of one compiled call: about a second of work, so that progress is
@@ -65,17 +67,22 @@ def assemble_matrix(
         is_host = ctx.device.platform == "cpu"
         matrix, write = (np.zeros, _write_host) if is_host else (_zeros, _write_device)
         sizes = partial(_chunk_sizes, workspace=workspace, points=points, ctx=ctx)
-        for block, column, start, height, width in _schedule(blocks, shape[0], row_chunk, sizes):
+        last, calls = None, _schedule(blocks, shape[0], row_chunk, sizes)
+        for number, (block, column, start, height, width) in enumerate(calls):
+            if block is not last:
+                entries_at, last = _entries.fix(entry, context, block, width), block
             chunk = tuple(p[start : start + height] for p in points)
             is_small = _is_small(height, _length(block), workspace, points)
-            entries = _entries(entry, block, context, chunk, width, is_small=is_small)
+            entries = entries_at(chunk, is_small=is_small)
             if result is None:
                 result = jax.tree.map(lambda _: matrix(shape), entries)
             result = write(result, entries, start, column)
             # `min`, because the last chunk overlaps the one before it.
             done = min(done + height * _length(block), total)
+            if number % _QUEUED == 0:
+                jax.block_until_ready(result)
             ctx.progress(label, done, total)
-        return result
+        return jax.block_until_ready(result)
 
     return within_memory(work, ctx)
 
@@ -168,9 +175,11 @@ def weighted_sum(
         height, width = _chunk_sizes(largest, workspace, points, ctx)
         rows, features = len(points[0]), sum(_length(block) for block, _ in blocks)
 
+        sum_at = _sum.fix(terms, blocks, context, width)
+
         def run(chunk: Points) -> PyTree:
             is_small = _is_small(max(rows, len(chunk[0])), features, workspace, points)
-            return _sum(terms, blocks, context, chunk, width, is_small=is_small)
+            return sum_at(chunk, is_small=is_small)
 
         return _map_chunks(run, points, height, lambda done: ctx.progress(label, done, rows))
 
@@ -193,11 +202,11 @@ def sum_in_program(
     height, width = _chunk_sizes(max(_length(b) for b, _ in blocks), workspace, points, ctx)
     count = -(-rows // height)
     if count == 1:
-        return _sum_over_features(terms, blocks, context, points, width)
+        return _sum_over_features(terms, blocks, context, width, points)
     height = -(-rows // count)  # chunks of one size, with few rows past the end
 
     def one_chunk(chunk: tuple[Array, ...]) -> Array:
-        return _sum_over_features(terms, blocks, context, chunk, width)
+        return _sum_over_features(terms, blocks, context, width, chunk)
 
     extra = count * height - rows  # rows past the end repeat the last point
     padded = (jnp.concatenate([p, jnp.repeat(p[-1:], extra, axis=0)]) for p in points)
@@ -226,10 +235,11 @@ def map_points(
 
     def work(ctx: ExecutionContext) -> PyTree:
         height, _ = _chunk_sizes(1, workspace, points, ctx)
+        function_at = _map.fix(function, context)
 
         def run(chunk: Points) -> PyTree:
             is_small = _is_small(max(len(points[0]), len(chunk[0])), 1, workspace, points)
-            return _map(function, context, chunk, is_small=is_small)
+            return function_at(chunk, is_small=is_small)
 
         return _map_chunks(run, points, height)
 
@@ -326,13 +336,9 @@ def _write_host(matrices: PyTree, entries: PyTree, row: int, column: int) -> PyT
     return jax.tree.map(write, matrices, entries)
 
 
+@partial(jax.jit, donate_argnums=0)
 def _write_device(matrices: PyTree, entries: PyTree, row: int, column: int) -> PyTree:
     """Write `entries` into matrices on a device at (row, column), in place."""
-    return jax.block_until_ready(_update(matrices, entries, row, column))
-
-
-@partial(jax.jit, donate_argnums=0)
-def _update(matrices: PyTree, entries: PyTree, row: int, column: int) -> PyTree:
     return jax.tree.map(
         lambda matrix, part: jax.lax.dynamic_update_slice(matrix, part, (row, column)),
         matrices,
@@ -342,7 +348,7 @@ def _update(matrices: PyTree, entries: PyTree, row: int, column: int) -> PyTree:
 
 @compiled
 def _entries(
-    entry: Callable[..., PyTree], block: Any, context: PyTree, points: tuple[Array, ...], width: int
+    entry: Callable[..., PyTree], context: PyTree, block: Any, width: int, points: tuple[Array, ...]
 ) -> PyTree:
     """Entries of one block at one row chunk, shape (points, features)."""
     size = _length(block)
@@ -360,8 +366,8 @@ def _sum_over_features(
     terms: Callable[..., PyTree],
     blocks: list[tuple[Any, Array]],
     context: PyTree,
-    points: tuple[Array, ...],
     width: int,
+    points: tuple[Array, ...],
 ) -> PyTree:
     """Weighted sums over all blocks at one row chunk."""
 
