@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 
 import heatnets as hn
 from heatnets.features.equation import build_equation
@@ -799,6 +800,22 @@ def test_the_second_problem_of_a_sweep_compiles_nothing(name, unoptimised):
     assert counts[0] > 5
     assert counts[1:] == [0, 0]
     assert len(set(values)) == 3
+
+
+def call_on_mean(x, strike):
+    return jnp.maximum(jnp.mean(x) - strike, 0.0)
+
+
+def test_payoffs_that_differ_by_their_strike_share_their_programs():
+    for number, strike in enumerate((0.05, 0.1)):
+        problem = hn.Problem(3, 0.5, functools.partial(call_on_mean, strike=strike))
+        with counted_programs() as programs:
+            u = hn.solve(problem, max_rounds=1)
+        assert len(programs) == 0 if number else len(programs) > 0
+        std = np.sqrt(2 * 0.5 / 3)  # of the mean at the end of a path from 0
+        z = -strike / std
+        exact = std * (scipy.stats.norm.pdf(z) + z * scipy.stats.norm.cdf(z))
+        assert u(0.5, np.zeros(3)) == pytest.approx(exact, rel=1e-5)
 
 
 def test_networks_of_other_time_degrees_share_the_programs_of_values_and_certificates():

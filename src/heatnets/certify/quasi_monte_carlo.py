@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from heatnets._core.reasons import Reason, ReasonKind
 from heatnets._core.statistics import (
@@ -27,6 +26,7 @@ from heatnets.certify.sequential import PointSamples
 from heatnets.pde.canonical import CanonicalProblem
 
 NETS = MIN_PAIRS  # independent nets
+_MOST_COORDINATES = 21201  # of SciPy's points
 _BITS = 32  # of the coordinates of a net
 _LEAST = 64  # points of a net
 _PILOT = 4096  # random points that show in which direction u0 varies most
@@ -36,7 +36,7 @@ _HEAVY = 0.25  # kurtosis over number of nets above which one of them is an outl
 def serves(problem: CanonicalProblem) -> bool:
     """Whether u is the mean of u0 at the ends of exact paths, of few enough random numbers."""
     is_mean = problem.coefficients is None and not problem.has_source
-    return is_mean and problem.dim <= qmc.Sobol.MAXDIM
+    return is_mean and problem.dim <= _MOST_COORDINATES
 
 
 class NetSamples(PointSamples):
@@ -85,6 +85,8 @@ def add_points(
     u: NetworkEvaluator, t: float, x: np.ndarray, point: NetSamples, number: int, rng: Any
 ) -> None:
     """Add `number` points of each net at (t, x); `rng` is the same in each call for a point."""
+    from scipy.stats.qmc import Sobol  # slow to import
+
     problem, dim, old = u.error_problem, len(x), 2 * point.count
     if not old:
         number = 2 ** int(np.log2(max(number, _LEAST)))  # nets are best with powers of two
@@ -101,7 +103,7 @@ def add_points(
     reflect = _reflection(normal, seen)
     piece = min(number, 2 ** int(np.log2(max(CHUNK // dim, 1))))
     together = max(1, CHUNK // (dim * number))
-    nets = [qmc.Sobol(dim, bits=_BITS, rng=child) for child in rng.spawn(NETS)]
+    nets = [Sobol(dim, bits=_BITS, rng=child) for child in rng.spawn(NETS)]
     if old:
         nets = [net.fast_forward(old) for net in nets]
     values = np.empty((NETS, number))

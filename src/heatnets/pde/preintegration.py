@@ -86,8 +86,9 @@ class PreIntegration(eqx.Module):
     iterations: int = eqx.field(static=True, default=ITERATIONS)
     support: int = eqx.field(static=True, default=0)
     reach: float = eqx.field(static=True, default=REACH)
-    error: float = eqx.field(static=True, default=0.0)
-    relative_error: float = eqx.field(static=True, default=0.0)
+    # No static data: each problem has its own, and programs are shared.
+    error: Any = eqx.field(default_factory=lambda: np.zeros(()))
+    relative_error: Any = eqx.field(default_factory=lambda: np.zeros(()))
     kink_method: Method | None = eqx.field(static=True, default=None)
 
     def describe(self) -> dict[str, Any]:
@@ -100,8 +101,8 @@ class PreIntegration(eqx.Module):
             "iterations": self.iterations,
             "support": self.support,
             "reach": self.reach,
-            "error": self.error,
-            "relative_error": self.relative_error,
+            "error": float(self.error),
+            "relative_error": float(self.relative_error),
             "kink_method": None if self.kink_method is None else self.kink_method.name,
         }
 
@@ -112,7 +113,7 @@ class PreIntegration(eqx.Module):
         """The rule for an initial condition, from `describe` and its axis."""
         methods = {method.name: method for method in METHODS}
         kinks = KinkArguments(initial, tuple(description["kinks"]))
-        names = ["roots", "cells", "nodes", "reach", "error", "relative_error"]
+        names = ["roots", "cells", "nodes", "reach"]
         # Earlier versions have no others.
         names += [name for name in ("iterations", "support") if name in description]
         return cls(
@@ -120,6 +121,8 @@ class PreIntegration(eqx.Module):
             axis,
             np.asarray(diffusion.solve(axis)),
             **{name: description[name] for name in names},
+            error=np.asarray(description["error"]),
+            relative_error=np.asarray(description["relative_error"]),
             kink_method=methods.get(description["kink_method"]),
         )
 

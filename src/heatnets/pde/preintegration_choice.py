@@ -306,8 +306,8 @@ def _complete(
         argument = Function(Argument(rule.kinks, np.asarray(0)))
         points = ((y,) for y in lines.y[:3])
         method = select_method("a kink", argument, *points, diffusion=problem.diffusion)[0].method
-    error = _SAFETY * float(np.max(found.difference[:, _NODES.index(nodes)]))
-    relative = error / found.scale
+    error = np.asarray(_SAFETY * np.max(found.difference[:, _NODES.index(nodes)]))
+    relative = np.asarray(error / found.scale)
     return replace(rule, nodes=nodes, error=error, relative_error=relative, kink_method=method), ""
 
 

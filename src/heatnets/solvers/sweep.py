@@ -24,8 +24,7 @@ def solve_many(
     It does if a function is a `functools.partial` of one function, or an equinox module whose
     fields are arrays. It does not see what a `lambda` captures: each one is compiled anew. Horizon,
     region, constant coefficients, parameters of a process, and parameters of TOML files are always
-    seen. Of payoffs with kinks some programs are compiled anew. All problems have the same random
-    numbers, so that differences of solutions are smooth.
+    seen. All problems have the same random numbers, so that differences of solutions are smooth.
 
     Args:
         problems: the problems.
