@@ -54,6 +54,26 @@ def test_intervals_hold_at_many_points(solved):
     assert np.max(np.abs(sure.error)) > 10 * np.max(sure.halfwidth)  # the network is poor
 
 
+def test_deltas_and_gammas_hold(solved):
+    """Derivatives in closed form; the network's own are wrong by more."""
+    data, u = solved
+    x = np.random.default_rng(1).uniform(-0.3, 0.3, (20, DIM))
+    total, w = x.sum(axis=1), np.ones((20, DIM))
+    z = (total - STEP) / WIDTH if data is step else total / WIDTH
+    slope = norm.pdf(z) / WIDTH if data is step else norm.cdf(z)
+    bend = DIM**2 * (-z * norm.pdf(z) / WIDTH**2 if data is step else norm.pdf(z) / WIDTH)
+    t = np.full(20, HORIZON)
+    deltas = u.certify_gradient(t, x, samples=256)
+    gammas = u.certify_curvature(t, x, w, samples=256)
+    for sure, truth in ((deltas, np.repeat(slope[:, None], DIM, axis=1)), (gammas, bend)):
+        assert sure.method.endswith("scrambled nets, weighted")
+        assert np.all(sure.certified)
+        miss = np.abs(sure.value - truth) / sure.halfwidth
+        assert np.mean(miss <= 1) > 0.9
+        assert np.max(miss) < 2
+        assert np.max(sure.halfwidth) < 0.1 * np.max(np.abs(truth))
+
+
 def test_they_are_narrower_than_plain_monte_carlo(solved):
     data, u = solved
     x = np.full(DIM, 0.1)

@@ -87,7 +87,7 @@ def residual_curvatures(
             samples = samples + 2 * first.weight * along + second.weight * f.value(s, y)
         return samples[:, None]
 
-    weigh = _curvature_weights(u, curve)
+    weigh = curvature_weights(u, curve)
     return _differentiated_residual_form(
         u, (t, x), pairs, rng, differentiate, lambda *at: weigh(*at)[:, None], 8
     )
@@ -215,7 +215,7 @@ def weighted_curvatures(
 
     Both are zero for a constant f. So f is measured from its value at x, for u0 from ũ(t, x).
     """
-    problem, weights = u.error_problem, _curvature_weights(u, curve)
+    problem, weights = u.error_problem, curvature_weights(u, curve)
     diffusion, dim = problem.diffusion, problem.dim
 
     def weigh(f: Callable[..., np.ndarray], centre: Any, p: np.ndarray, s: Any) -> np.ndarray:
@@ -237,7 +237,7 @@ def weighted_curvatures(
         yield SampleBatch(samples[:, None])
 
 
-def _curvature_weights(u: NetworkEvaluator, curve: Curve) -> Callable[..., np.ndarray]:
+def curvature_weights(u: NetworkEvaluator, curve: Curve) -> Callable[..., np.ndarray]:
     """The function (f(x + p), f(x - p), p, s) ↦ samples (n,) of `weighted_curvatures`."""
     w, c = curve
     diffusion = u.error_problem.diffusion

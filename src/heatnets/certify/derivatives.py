@@ -10,8 +10,10 @@ import numpy as np
 
 from heatnets._core.precision import EPS
 from heatnets._core.statistics import MIN_PAIRS
+from heatnets.certify import quasi_monte_carlo
 from heatnets.certify.certificate import SCALED, Certificate, CertifyOptions, make_certificate
 from heatnets.certify.derivative_samples import (
+    curvature_weights,
     martingale_gradients,
     residual_curvatures,
     residual_gradients,
@@ -33,6 +35,7 @@ class _Derivative(NamedTuple):
         network: maps points x (n, dim) to the derivative of the network, (n, k).
         draw: (index of the point, pairs, generator) -> batches of samples (m, k).
         scale: (index of the point, size of values) -> size of samples with weights, (k,).
+        weigh: index of the point -> weights for values of u0 that give samples of u itself.
         of_error: whether the samples are of the error, not of u itself.
     """
 
@@ -41,6 +44,7 @@ class _Derivative(NamedTuple):
     network: Callable[[np.ndarray], np.ndarray]
     draw: Callable[[int, int, Any], Iterator[SampleBatch]]
     scale: Callable[[int, float], Any]
+    weigh: Callable[[int], quasi_monte_carlo.Weigh]
     of_error: bool = True
 
 
@@ -61,6 +65,7 @@ def certify_gradient(
         network=lambda y: u.gradient(t, y),
         draw=lambda i, pairs, rng: form(u, float(t[i]), x[i], pairs, rng),
         scale=lambda i, size: size * diffusion.inverse_std / np.sqrt(2 * t[i]),
+        weigh=lambda i: lambda f, p: (f / (2 * t[i]))[:, None] * diffusion.solve(p),
     )
     options = options._replace(unit=np.broadcast_to(options.unit, x.shape))
     return _certify(u, t, x, options, gradient)
@@ -88,10 +93,18 @@ def certify_curvature(
         network=lambda y: u.second_derivative(t, y, w, c)[:, None],
         draw=lambda i, pairs, rng: form(u, float(t[i]), x[i], pairs, rng, (w[i], c[i])),
         scale=lambda i, size: size * float(w[i] @ solve(w[i])) / (2 * t[i]),
+        weigh=lambda i: partial(_weigh_curvature, curvature_weights(u, (w[i], c[i])), t[i]),
         of_error=smooth,
     )
     options = options._replace(unit=np.broadcast_to(options.unit, t.shape)[:, None])
     return _certify(u, t, x, options, curvature).map(lambda a: a[:, 0], SCALED)
+
+
+def _weigh_curvature(
+    weights: Callable[..., np.ndarray], t: float, values: np.ndarray, p: np.ndarray
+) -> np.ndarray:
+    """Samples of a second derivative, (n, 1), from values at x + p without those at x - p."""
+    return weights(2 * values, np.zeros_like(values), p, t)[:, None]
 
 
 def _certify(
@@ -104,6 +117,8 @@ def _certify(
     """Intervals for a derivative, one point after the other; `options.unit` has shape (n, k)."""
     name, n = derivative.name, len(t)
     network = derivative.network(x)
+    if not options.smooth and quasi_monte_carlo.serves(u.error_problem):
+        return _certify_by_nets(u, t, x, options, derivative, network)
     base: Any = 0.0
     rounding = noise = EPS * np.abs(network)
     if derivative.of_error:
@@ -137,3 +152,34 @@ def _certify(
     return make_certificate(
         u.error_problem, points, value, value - network, derivative.method, options
     )
+
+
+def _certify_by_nets(
+    u: NetworkEvaluator,
+    t: np.ndarray,
+    x: np.ndarray,
+    options: CertifyOptions,
+    derivative: _Derivative,
+    network: np.ndarray,
+) -> Certificate:
+    """The same by quasi-Monte Carlo: each of the nets gets `options.samples` points."""
+    points = []
+    for i in range(len(t)):
+        options.tell(i, len(t))
+        scale, zero = derivative.scale(i, 1.0), np.zeros(network.shape[1])
+        point = quasi_monte_carlo.NetSamples(EPS * np.abs(network[i]), zero, zero, zero, scale)
+
+        def draw(
+            pending: list[int], pairs: int, batch: int, point: quasi_monte_carlo.NetSamples = point
+        ) -> None:
+            for i in pending:
+                rng = options.rng(f"{derivative.name} certificate nets", i)
+                weigh = derivative.weigh(i)
+                quasi_monte_carlo.add_points(u, t[i], x[i], point, 2 * pairs, rng, weigh)
+
+        sample_until_good({i: point}, draw, options)
+        points.append(point)
+    options.tell(len(t), len(t))
+    value = np.stack([point.mean for point in points])
+    method = f"{quasi_monte_carlo.METHOD}, weighted"
+    return make_certificate(u.error_problem, points, value, value - network, method, options)

@@ -1,12 +1,13 @@
-"""Samples of u(t, x) = E[u0(X_t)] by randomised quasi-Monte Carlo: scrambled Sobol' nets.
+"""Samples of u(t, x) = E[u0(X_t)], and of derivatives, by scrambled Sobol' nets.
 
 The mean of u0 over one scrambled net is unbiased, and for most data much closer to u than that over
-as many random points. Means over nets that are scrambled independently are independent, so that
-Student's interval holds for them as it does for random points.
+as many random points. Weights take the place of derivatives. Means over nets that are scrambled
+independently are independent, so that Student's interval holds for them as for random points.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ from heatnets.certify.sequential import PointSamples
 from heatnets.pde.canonical import CanonicalProblem
 
 NETS = MIN_PAIRS  # independent nets
-_MOST_COORDINATES = 21201  # of SciPy's points
+METHOD = f"quasi-Monte Carlo, {NETS} scrambled nets"  # in certificates
+_MOST_DIM = 21201  # of Sobol' nets
 _BITS = 32  # of the coordinates of a net
 _LEAST = 64  # points of a net
 _PILOT = 4096  # random points that show in which direction u0 varies most
@@ -36,20 +38,28 @@ _HEAVY = 0.25  # kurtosis over number of nets above which one of them is an outl
 def serves(problem: CanonicalProblem) -> bool:
     """Whether u is the mean of u0 at the ends of exact paths, of few enough random numbers."""
     is_mean = problem.coefficients is None and not problem.has_source
-    return is_mean and problem.dim <= _MOST_COORDINATES
+    return is_mean and problem.dim <= _MOST_DIM
+
+
+# From values of u0 (n,), less a constant, at x + p, and p (n, dim), to samples (n, k).
+Weigh = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class NetSamples(PointSamples):
-    """Values of u0 at the points of `NETS` nets; `count` is half the number of points of each.
+    """Samples (k,) at the points of `NETS` nets; `count` is half the number of points of each.
 
-    Their tails are those of single values, their interval is that of the means over nets.
+    Their tails are those of single samples, their interval is that of the means over nets.
     """
 
     rate = 0.75  # the half-width falls with this power of the number of points, or faster
 
-    def __init__(self, rounding: float, mean: float, least: float, network: float) -> None:
+    def __init__(
+        self, rounding: Any, mean: Any, least: Any, network: np.ndarray, scale: Any = 1.0
+    ) -> None:
+        """`network` (k,) is subtracted from means; `scale` is the size of samples where u0 is 1."""
         super().__init__(rounding, mean, least)
-        self.moments, self.means, self._network = RunningMoments(), np.zeros(NETS), network
+        self.moments, self.means = RunningMoments(), np.zeros((NETS, len(network)))
+        self._network, self._scale = network, scale
         self._gap = 0.0  # largest distance between neighbouring values: how far u0 may jump
 
     @property
@@ -60,61 +70,73 @@ class NetSamples(PointSamples):
         """Note values of u0, which need not be part of the means."""
         self._gap = max(self._gap, float(np.max(np.diff(np.sort(values, axis=None)))))
 
-    def add(self, values: np.ndarray) -> None:
-        """Add the values of u0 at further points of each net, (NETS, n)."""
-        with np.errstate(all="ignore"):  # values that are not finite are a reason below
-            self.see(values)
-            self.moments.add(values.reshape(-1, 1))
-            share = values.shape[1] * NETS / self.moments.count
-            self.means = (1 - share) * self.means + share * values.mean(axis=1)
+    def add(self, means: np.ndarray) -> None:
+        """Add means (NETS, k) over further points, whose samples are in `moments`."""
+        old = 2 * self.count * NETS / self.moments.count
+        self.means = old * self.means + (1 - old) * means
         self.count = self.moments.count // (2 * NETS)
 
     def _interval(self, confidence: float) -> tuple[Any, tuple[str, ...]]:
-        corrections, moments = (self.means - self._network)[None], self.moments
+        corrections, moments = (self.means - self._network).T, self.moments
         student = confidence_interval(corrections, confidence, "nets", _HEAVY, unseen=0.0)
-        (self.mean,), (half,), (reasons,) = student
+        self.mean = student.mean
+        reasons = next((why for why in student.reasons if why), ())
         # Where u0 is a step all means may be equal, and yet a net may have points beyond the step.
-        least = np.maximum(0.5 * moments.deviation, max(self._gap, self.least))
-        if not reasons and moments.kurtosis > MAX_KURTOSIS_RATIO * moments.count:
+        least = np.maximum(0.5 * moments.deviation, np.maximum(self._scale * self._gap, self.least))
+        if not reasons and np.any(moments.kurtosis > MAX_KURTOSIS_RATIO * moments.count):
             text = f"heavy tails: a few of {moments.count} points carry the variance; ask for more"
             reasons = (Reason(ReasonKind.HEAVY_TAILS, text),)
-        return half + float(unseen_allowance(moments, least=least)[0]) + self.rounding, reasons
+        return student.half + unseen_allowance(moments, least=least) + self.rounding, reasons
 
 
 def add_points(
-    u: NetworkEvaluator, t: float, x: np.ndarray, point: NetSamples, number: int, rng: Any
+    u: NetworkEvaluator,
+    t: float,
+    x: np.ndarray,
+    point: NetSamples,
+    number: int,
+    rng: Any,
+    weigh: Weigh | None = None,
 ) -> None:
-    """Add `number` points of each net at (t, x); `rng` is the same in each call for a point."""
-    from scipy.stats.qmc import Sobol  # slow to import
+    """Add `number` points of each net at (t, x); `rng` is the same in each call for a point.
+
+    Samples are values of u0, with weights if there are any.
+    """
+    from scipy.stats import qmc  # takes half a second to import
 
     problem, dim, old = u.error_problem, len(x), 2 * point.count
     if not old:
         number = 2 ** int(np.log2(max(number, _LEAST)))  # nets are best with powers of two
 
-    def value(normal: np.ndarray) -> np.ndarray:
-        """u0 at the ends of paths with this noise (n, dim), (n,)."""
+    def evaluate(normal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """u0 at the ends of paths with this noise (n, dim), (n,), and their displacements."""
         noise = problem.paths.scale_noise(normal)
         ends = problem.paths.simulate(t, x, np.full(len(normal), t), noise)
-        return u.initial(np.zeros(len(normal)), ends.position)
+        values = u.initial(np.zeros(len(normal)), ends.position)
+        point.see(values)
+        return values, ends.position - x
 
     normal = rng.standard_normal((_PILOT, dim))
-    seen = value(normal)
-    point.see(seen)
+    seen, _ = evaluate(normal)
+    centre = float(np.mean(seen)) if weigh else 0.0
     reflect = _reflection(normal, seen)
     piece = min(number, 2 ** int(np.log2(max(CHUNK // dim, 1))))
     together = max(1, CHUNK // (dim * number))
-    nets = [Sobol(dim, bits=_BITS, rng=child) for child in rng.spawn(NETS)]
+    nets = [qmc.Sobol(dim, bits=_BITS, rng=child) for child in rng.spawn(NETS)]
     if old:
         nets = [net.fast_forward(old) for net in nets]
-    values = np.empty((NETS, number))
+    sums = np.zeros_like(point.means)
     for first in range(0, NETS, together):
         part = nets[first : first + together]
-        for begin in range(0, number, piece):
+        for _ in range(0, number, piece):
             uniform = np.concatenate([net.random(piece) for net in part])
             normal = ndtri(uniform + 0.5 ** (_BITS + 1))
-            columns = slice(begin, begin + piece)
-            values[first : first + together, columns] = value(reflect(normal)).reshape(-1, piece)
-    point.add(values)
+            values, displacement = evaluate(reflect(normal))
+            samples = weigh(values - centre, displacement) if weigh else values[:, None]
+            with np.errstate(all="ignore"):  # what is not finite is a reason later
+                point.moments.add(samples)
+            sums[first : first + together] += samples.reshape(len(part), piece, -1).sum(axis=1)
+    point.add(sums / number)
 
 
 def _reflection(normal: np.ndarray, values: np.ndarray) -> Any:

@@ -97,7 +97,7 @@ def _certify_by_nets(
     at_start = np.where(t == 0, u.initial_defect * u.initial(t, x), 0.0)
     known = zip(rounding, least, value, at_start, strict=True)
     points = [
-        quasi_monte_carlo.NetSamples(noise, start, rare, network)
+        quasi_monte_carlo.NetSamples(noise, start, rare, np.array([network]))
         for noise, rare, network, start in known
     ]
 
@@ -109,8 +109,10 @@ def _certify_by_nets(
         options.tell(len(pending), len(pending))
 
     sample_until_good({int(i): points[i] for i in np.flatnonzero(t > 0)}, draw, options)
-    mean, nets = np.array([point.mean for point in points]), quasi_monte_carlo.NETS
-    method = f"quasi-Monte Carlo, {nets} scrambled nets"
+    for point in points:
+        point.mean, point.half = np.sum(point.mean), np.sum(point.half)  # numbers
+    mean = np.array([point.mean for point in points])
+    method = quasi_monte_carlo.METHOD
     return make_certificate(u.error_problem, points, value + mean, mean, method, options)
 
 
