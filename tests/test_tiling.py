@@ -155,7 +155,7 @@ def test_limits_of_containers_are_respected(files, free, tmp_path):
     assert execution._free_in_group(tmp_path) == free
 
 
-@pytest.mark.parametrize(("enough", "times"), [(2**25 >> 2, 2), (2**25 >> 4, 3)])
+@pytest.mark.parametrize(("enough", "times"), [(2**23 >> 2, 2), (2**23 >> 4, 3)])
 def test_tiles_are_halved_where_the_device_runs_out_of_memory(enough, times, monkeypatch):
     tried = []
 
@@ -178,7 +178,7 @@ def test_tiles_are_halved_where_the_device_runs_out_of_memory(enough, times, mon
             hn.ResourceError, match="ran out of memory, also with tiles an eighth as large"
         ):
             execution.within_memory(work, ctx)
-    assert tried == [2**25 >> k for k in range(times + 1)]
+    assert tried == [2**23 >> k for k in range(times + 1)]
 
 
 def test_a_solve_goes_on_with_smaller_tiles(monkeypatch):

@@ -60,7 +60,7 @@ class ExecutionContext:
 
         Small on a CPU, so that they stay in the cache; large on a GPU, where kernel launches cost.
         """
-        largest = 2**25 if self.device.platform == "cpu" else 2**32
+        largest = 2**23 if self.device.platform == "cpu" else 2**32
         return min(self.memory // 8, largest) >> self.tile_shrinks.count
 
     @contextmanager

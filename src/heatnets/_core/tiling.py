@@ -21,6 +21,7 @@ from heatnets._core.execution import ExecutionContext, within_memory
 
 Points = tuple[np.ndarray, ...]  # arrays with a leading axis over points
 
+_FEWEST_COORDINATES = 2**13  # of a tile, if up to four tiles of memory hold them
 _QUEUED = 32  # calls that may wait for a device
 
 _PADDED = 256  # up to so many points a call is padded, rather than split
@@ -72,7 +73,9 @@ def assemble_matrix(
             if block is not last:
                 entries_at, last = _entries.fix(entry, context, block, width), block
             chunk = tuple(p[start : start + height] for p in points)
-            is_small = _is_small(height, _length(block), workspace, points)
+            # Not by the height of the tile: there may be many small ones.
+            rows = max(height, min(row_chunk or shape[0], shape[0]))
+            is_small = _is_small(rows, _length(block), workspace, points)
             entries = entries_at(chunk, is_small=is_small)
             if result is None:
                 result = jax.tree.map(lambda _: matrix(shape), entries)
@@ -292,13 +295,15 @@ def _chunk_sizes(
     A feature chunk has 64 features on a CPU and 256 on a GPU, or fewer if memory is short; the row
     chunk then fills `tile_bytes` or a second of work.
     """
-    entries = max(1, ctx.tile_bytes // (8 * workspace))
-    coordinates = _coordinates(points)
+    fitting, coordinates = ctx.tile_bytes // (8 * workspace), _coordinates(points)
+    # Loops over short arrays cost more than cache misses.
+    entries = max(1, fitting, min(4 * fitting, _FEWEST_COORDINATES // coordinates))
     work = _CALL_COORDINATES.get(ctx.device.platform, 1e9)
     max_width = 64 if ctx.device.platform == "cpu" else 256
     if entries < 64 * 64:
         max_width = int(np.sqrt(entries))
-    width = max(1, min(features, max_width))
+    # Chunks of equal width: no columns are computed in vain.
+    width = max(1, -(-features // max(1, -(-features // max_width))))
     return max(1, min(entries // width, int(work / (features * coordinates)))), width
 
 
