@@ -7,6 +7,7 @@ equation on a validation set. The solve ends by the rules of `stopping`.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import jax
@@ -77,6 +78,7 @@ class EquationGrowth(Growth):
                 self.state.next_check_below = margin * (run.options.tol or np.inf)
             self.dictionary = Dictionary(run, self.data, self.state.block_sizes)
         self._growing = [design.name for design in self.dictionary.designs]
+        self._choice_seconds = 0.0  # of the last choice
         run.ctx.require_memory(self.dictionary.plan(self._growing).memory, "the first round", "")
         # Results of final checks by the number of features, without and with paths that go far.
         self._verdicts: dict[int, Verdict] = {}
@@ -127,11 +129,14 @@ class EquationGrowth(Growth):
         return bool(bound <= tol)
 
     def plan_round(self) -> str:
-        # Every round doubles at least the first design: stop if even that takes too long.
-        if why := self._time_limit(self._growing[:1]):
+        # Every round doubles at least the first design: stop if even that takes too long. Twice the
+        # columns and rows are eight times the work of a choice; often fewer designs are left then.
+        if why := self._time_limit(self._growing[:1], 4 * self._choice_seconds):
             return why
+        start = time.perf_counter()
         with self.run.clock.phase("choice"):
             self._growing = _choose_designs(self.dictionary, self.best, self._growing)
+        self._choice_seconds = time.perf_counter() - start
         if why := self._time_limit(self._growing):
             return why
         return self.memory_limit(self.dictionary.plan(self._growing).memory)
@@ -142,15 +147,19 @@ class EquationGrowth(Growth):
         entries = _CHECK_SHARE * self.best.features * self.best.rows
         return float(self.state.spent["assembly"] * entries / self.state.entries)
 
-    def _time_limit(self, growing: list[str]) -> str:
+    def _time_limit(self, growing: list[str], choice: float = 0.0) -> str:
         """Message if a round that doubles these designs would not end in time, else "".
+
+        `choice` are the seconds that it takes to choose the designs before.
 
         The cost of assembly is proportional to the entries, that of the solve to the cube of the
         columns.
         """
         plan, spent = self.dictionary.plan(growing), self.state.spent
         return self.time_limit(
-            spent["assembly"] * plan.entries / self.state.entries + spent["solve"] * plan.growth**3
+            choice
+            + spent["assembly"] * plan.entries / self.state.entries
+            + spent["solve"] * plan.growth**3
         )
 
     def finish(self, why: str) -> Solution:
