@@ -300,7 +300,7 @@ def _chunk_sizes(
     entries = max(1, fitting, min(4 * fitting, _FEWEST_COORDINATES // coordinates))
     work = _CALL_COORDINATES.get(ctx.device.platform, 1e9)
     max_width = 64 if ctx.device.platform == "cpu" else 256
-    if entries < 64 * 64:
+    if entries < 64 * 16:
         max_width = int(np.sqrt(entries))
     # Chunks of equal width: no columns are computed in vain.
     width = max(1, -(-features // max(1, -(-features // max_width))))

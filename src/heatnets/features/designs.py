@@ -19,6 +19,7 @@ import scipy.special
 
 from heatnets._core import streams
 from heatnets._core.errors import InputError, check_choice
+from heatnets._core.lapack import lapack_threads
 
 Draws = tuple[np.ndarray, np.ndarray]  # uniform (count, uniform) and normal (count, normal)
 
@@ -173,7 +174,9 @@ class OrthogonalDraws(Design):
         blocks = [np.empty((0, normal))]
         for b in range(-(-count // size) if normal else 0):
             rng = streams.generator(seed, f"{stream}/orthogonal {b}")
-            Q, R = np.linalg.qr(rng.standard_normal((normal, size)))
+            gaussian = rng.standard_normal((normal, size))
+            with lapack_threads(1):
+                Q, R = np.linalg.qr(gaussian)
             rotation = (Q * np.sign(np.diag(R))).T  # without the signs Q is not Haar distributed
             blocks.append(rotation * np.sqrt(rng.chisquare(normal, (size, 1))))
         uniforms = _shifted_halton(count, uniform, seed, f"{stream}/orthogonal")

@@ -24,10 +24,10 @@ import jax.scipy.linalg
 import numpy as np
 import scipy.linalg
 import scipy.linalg.lapack
-import threadpoolctl
 from jaxtyping import Array, Float
 
 from heatnets._core.errors import NumericalError
+from heatnets._core.lapack import lapack_threads
 from heatnets._core.precision import EPS
 from heatnets._core.reasons import Reason, ReasonKind
 
@@ -76,7 +76,7 @@ def solve(
 ) -> LeastSquaresResult:
     """Solve a least-squares problem; with a constraint c, subject to c·w = 1."""
     rows, columns = A.shape
-    with _lapack_threads(_thread_count(min(rows, columns))):
+    with lapack_threads(_thread_count(min(rows, columns))):
         A, b, restore = _eliminate_constraint(A, b, constraint)
         if A.shape[1]:
             fit = SOLVERS[solver](A, b, rcond, ridge)
@@ -96,11 +96,6 @@ def solve(
             f"under-determined: {rows} rows for {columns} features; the weights are those {which}"
         )
     return fit
-
-
-def _lapack_threads(count: int | None) -> threadpoolctl.threadpool_limits:
-    """Context manager that sets the number of LAPACK threads; None for all."""
-    return threadpoolctl.threadpool_limits(count, user_api="blas")
 
 
 def _thread_count(size: int) -> int | None:
@@ -157,7 +152,7 @@ def ridge_to_prior(
     size = float(np.max(np.abs(b))) or 1.0  # squares of small numbers underflow
     A, b = A / size, b / size
     gap = b - A @ prior
-    with _lapack_threads(_thread_count(min(A.shape))):
+    with lapack_threads(_thread_count(min(A.shape))):
         A, _, restore = _eliminate_constraint(A, gap, constraint)
         U, s, Vt = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
     if s[0] == 0:
@@ -219,7 +214,7 @@ class Damped:
     ) -> None:
         """Factor the matrix; for NumPy arrays on a CPU, or if it is large on the `device`."""
         self._device = device
-        with _lapack_threads(1):
+        with lapack_threads(1):
             self._reflector: Any = None
             if constraint is not None:
                 A, b, self._first, self._reflector = _reflect(A, b, constraint)
@@ -236,7 +231,7 @@ class Damped:
         if not n:  # one feature: the constraint determines its weight
             return LeastSquaresResult(self._restore(jnp.zeros(0)), 0, 1.0, rcond, "qr", [])
         damping = rcond * np.sqrt(n)
-        with _lapack_threads(1):
+        with lapack_threads(1):
             R, right = _damp(self._R[:n, :n], self._Qtb[:n], damping, self._device)
             diagonal = np.abs(np.asarray(R.diagonal()))
             if not np.all(diagonal > 0):
