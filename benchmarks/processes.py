@@ -1,4 +1,4 @@
-"""Run the cells of a study in separate processes, two cores each, several at a time."""
+"""Run the cells of a study in separate processes with their own cores, several at a time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from typing import Any
 from heatnets._core.atomic_files import Ledger, ledger
 
 
-def two_cores_each(workers: int) -> Queue[set[int]]:
-    """A queue of sets of two cores, one for each worker, to take and to put back.
+def cores_for(workers: int) -> Queue[set[int]]:
+    """A queue of sets of cores, one for each worker, to take and to put back.
 
-    With too few cores each set has all of them.
+    Each worker has two cores of its own, or an equal share where there are fewer: threads of
+    workers that share a core wait for each other.
     """
-    cores: Queue[set[int]] = Queue()
     everyone = sorted(os.sched_getaffinity(0))
+    each = min(2, max(1, len(everyone) // workers))
+    cores: Queue[set[int]] = Queue()
     for i in range(workers):
-        cores.put(set(everyone[2 * i : 2 * i + 2]) or set(everyone))
+        cores.put(set(everyone[each * i : each * (i + 1)]) or set(everyone))
     return cores
 
 
@@ -40,7 +42,7 @@ def spread(
     `ended(cell, found)` is called with the JSON object that the process printed last, or with
     {"failed": its error output}.
     """
-    cores = two_cores_each(workers)
+    cores = cores_for(workers)
     one_at_a_time = Lock()
 
     def one(cell: tuple[Any, list[str]]) -> None:

@@ -10,7 +10,7 @@ Finished cases are stored in benchmark-strangers/; a second run computes only th
 numbers are solved with a tolerance, odd ones without. Errors are relative L2 errors at random
 points of (0, T] x region (2048, or 256 with a source), those of plain Monte Carlo at 256 of them:
 as many samples as fit into the seconds of the solve, its compilation not counted (extrapolated by
-the square root from three seconds if the solve took longer). Numbers that are not finite are stored
+the square root from one second if the solve took longer). Numbers that are not finite are stored
 as text.
 """
 
@@ -35,7 +35,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from processes import two_cores_each
+from processes import cores_for
 from stranger_problems import Stranger, stranger
 
 import heatnets as hn
@@ -215,7 +215,7 @@ def monte_carlo(
 
     steps = 1 if who.problem.canonical.coefficients is None else 64
     samples = int(
-        np.clip(2e8 / (len(t) * who.tags["dim"] * steps), 16, 2**18 / len(t))
+        np.clip(4e7 / (len(t) * who.tags["dim"] * steps), 16, 2**18 / len(t))
     )  # of one call: each number is a program of its own
 
     def timed(seed: int) -> tuple[float, np.ndarray]:
@@ -226,7 +226,7 @@ def monte_carlo(
     timed(0)  # compiled
     spent, total = timed(1)
     calls = 1
-    while spent * (calls + 1) / calls < min(seconds, 3.0):
+    while spent * (calls + 1) / calls < min(seconds, 1.0):
         more, value = timed(calls + 1)
         spent, total, calls = spent + more, total + value, calls + 1
     error, fits = true_error(total / calls, truth)["error"], seconds / spent
@@ -299,7 +299,7 @@ def attend(
 def study(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Run the cases that are not in the ledger; return all of its cases."""
     args.out.mkdir(exist_ok=True, parents=True)
-    cores, one_at_a_time = two_cores_each(args.workers), Lock()
+    cores, one_at_a_time = cores_for(args.workers), Lock()
     command = [
         sys.executable,
         __file__,
