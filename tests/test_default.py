@@ -17,10 +17,12 @@ import heatnets as hn
 from heatnets._core import statistics
 from heatnets._core.execution import make_context
 from heatnets._core.operations import count_operations
+from heatnets.certify import montecarlo
 from heatnets.features.equation import build_equation
 from heatnets.fit.entry_cache import EntryCache
 from heatnets.pde import smoothness
 from heatnets.solvers import adaptive, stopping
+from heatnets.solvers.adaptive_mild import MildGrowth
 from heatnets.solvers.candidate_fits import DEGREES, Dictionary
 from heatnets.solvers.growth import Growth
 from heatnets.solvers.options import make_options
@@ -50,6 +52,34 @@ def test_the_estimated_error_is_the_error():
         assert 0.5 < u.stats["estimated_error"] / error < 3
 
 
+@pytest.mark.parametrize(
+    ("seconds", "operations", "pairs"),
+    [(60, 10**3, 512), (10, 10**5, 17), (60, 10**5, 102), (1e-3, 10**5, 16), (1e6, 10**5, 512)],
+)
+def test_samples_of_the_first_round_fit_into_seconds(seconds, operations, pairs, monkeypatch):
+    monkeypatch.setattr(montecarlo, "count_pair_operations", lambda problem: operations)
+    problem = hn.problems.get("kinked-ridge", dim=5)
+    run = Run(problem.canonical, make_options(problem, seconds=seconds), make_context())
+    assert MildGrowth(run).state.pairs == pairs
+
+
+def test_operations_of_a_pair_grow_with_the_source():
+    """A sum of 1000 sines in the source costs two samples at least 2000 operations more."""
+    shifts = np.linspace(0, 1, 1000)
+    count = [
+        montecarlo.count_pair_operations(
+            hn.Problem(
+                dim=2, horizon=1.0, initial=lambda x: x[0], diffusion=0.5, source=source
+            ).canonical
+        )
+        for source in (
+            lambda t, x: jnp.abs(x[0]),
+            lambda t, x: jnp.abs(x[0]) + jnp.sum(jnp.sin(x[1] + jnp.asarray(shifts))),
+        )
+    ]
+    assert count[1] - count[0] > 2000
+
+
 @pytest.mark.parametrize("kinked", [False, True])
 def test_rounds_end_by_number_and_not_by_the_clock(kinked):
     problem = hn.problems.get("kinked-ridge" if kinked else "nonseparable", dim=5)
@@ -64,11 +94,11 @@ def test_rounds_end_by_number_and_not_by_the_clock(kinked):
 def test_a_round_that_the_clock_ends_is_given_up(kinked, monkeypatch):
     """The result is then that of the rounds before, to the last bit, and a warning says so."""
     problem = hn.problems.get("kinked-ridge" if kinked else "radial-gaussian", dim=3)
-    options = {"tol": 0, "enforce": "mild" if kinked else None}
+    options = {"tol": 0, "seconds": 1e-3, "enforce": "mild" if kinked else None}
     whole = hn.solve(problem, max_rounds=1, **options)
     monkeypatch.setattr(Growth, "time_limit", lambda self, needed: "")
     with pytest.warns(hn.HeatnetsWarning, match="`seconds` = 0.001 ended round 1.* Raise the lim"):
-        ended = hn.solve(problem, seconds=1e-3, **options)
+        ended = hn.solve(problem, **options)
     assert ended.stats["stopped"] == "`seconds` = 0.001 ended round 1, which is given up"
     assert len(ended.stats["history"]) == 1
     for one, other in zip(whole.weights, ended.weights, strict=True):

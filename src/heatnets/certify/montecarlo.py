@@ -31,6 +31,7 @@ from heatnets._core.errors import (
     short_repr,
 )
 from heatnets._core.execution import ExecutionContext, make_context
+from heatnets._core.operations import count_operations
 from heatnets._core.precision import with_x64
 from heatnets._core.tiling import map_points, weighted_sum
 from heatnets.features.equation import equation_values_only, to_jax
@@ -157,6 +158,14 @@ def mild_samples(
     return _sample(
         problem, *points, _Request(samples, 0.95, seed, ctx, f"mild rows{stream}", terms)
     )
+
+
+def count_pair_operations(problem: CanonicalProblem) -> int:
+    """Count the operations of one antithetic pair of `mild_samples`."""
+    equation, simulator = equation_values_only(problem), to_jax(problem.paths)
+    pair = partial(_importance_sample, equation, simulator, signs=(1.0, -1.0))
+    t, x = (jax.ShapeDtypeStruct(shape, jnp.float64) for shape in ((), (problem.dim,)))
+    return count_operations(pair, jax.eval_shape(lambda: jax.random.key(0)), t, x)
 
 
 @with_x64

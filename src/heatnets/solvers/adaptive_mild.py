@@ -44,8 +44,10 @@ from heatnets.solvers.validation import CONTRADICTION
 
 _FEATURES, _ROWS = 32, 2048  # first round: features of each design and kind; training points
 _PAIRS = (16, 512)  # antithetic pairs of samples per training point, at least and at most
-# Most normal random numbers in the samples of the first round: beyond, a point gets fewer pairs.
-_COORDINATES = 2**29
+# Operations of samples in the first round, per second of `seconds`: samples at the training points
+# may take a quarter of it (a core makes 1.3 to 8 operations per nanosecond). Beyond, a point gets
+# fewer pairs.
+_OPERATIONS_PER_SECOND = 3.5e8
 _SOURCE_PAIRS = 16  # pairs per point for the part of a source that depends on u
 _PICARD_STEPS = 2  # fixed-point steps per round, for a source that depends on u
 _VALIDATION = 128  # points at which errors are estimated
@@ -57,6 +59,7 @@ class MildState(GrowthState):
     """State of an adaptive solve by mild rows."""
 
     size: int = 0  # features of each design and kind
+    pairs: int = 0  # antithetic pairs of samples per point and batch
     weights: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of the last round
     values: np.ndarray = field(default_factory=lambda: np.zeros(0))  # samples at the rows
     extensions: list[int] = field(default_factory=list)  # numbers of rows, per round
@@ -91,6 +94,7 @@ class MildGrowth(Growth):
         # From values of the canonical problem to values of u.
         self.factor = np.broadcast_to(problem.value_scale(self.validation[0]), (_VALIDATION,))
         self._size, self._rows = _FEATURES, _ROWS  # of the next round
+        self.state.pairs = self.state.pairs or _choose_pairs(run, self.linear_part)
 
     def _add_points(self, rows: int, label: str) -> Points:
         """Draw training points until there are `rows` in all; returns the new ones.
@@ -117,9 +121,7 @@ class MildGrowth(Growth):
         run, state, clock = self.run, self.state, self.run.clock
         old, rows = len(state.values), self._rows
         with clock.phase("samples"):
-            values, noise, _ = _sample_mild(
-                run, self.linear_part, self._add_points(rows, label), label
-            )
+            values, noise, _ = self._sample(self._add_points(rows, label), label)
             state.values = np.concatenate([state.values, values])
             state.variance = (old * state.variance + (rows - old) * noise**2) / rows
         with clock.phase("assembly"):
@@ -156,16 +158,18 @@ class MildGrowth(Growth):
         names = " + ".join(design.name for design in run.options.directions)
         return Round(_count(run, drawn.blocks), rows, 0, names, error, run.elapsed)
 
+    def _sample(self, points: Points, stream: str, batches: int = 1) -> MildSamples:
+        """Samples of the part of the mild solution that does not depend on u in the source."""
+        pairs = self.state.pairs
+        return _sample_mild(self.run, self.linear_part, points, stream, pairs, batches)
+
     def _estimate_error(self, blocks: list[Feature], label: str) -> tuple[float, float, float]:
         """Relative error of the last fit, an upper bound (99 %), and the size of u."""
         state, factor, growth = self.state, self.factor, 2 ** len(self.state.history)
         halves = [f"{label}, half {h}" for h in (0, 1)]
         # As many samples again as before (in the first round, a first set): the estimates are
         # averages over all of them.
-        drawn = [
-            _sample_mild(self.run, self.linear_part, self.validation, half, _BATCHES * growth)
-            for half in halves
-        ]
+        drawn = [self._sample(self.validation, half, _BATCHES * growth) for half in halves]
         share = growth / (2 * growth - 1)  # share of the new samples among all
         new = np.stack([factor * values for values, _, _ in drawn])
         state.halves = (1 - share) * state.halves + share * new
@@ -320,7 +324,7 @@ class _NonlinearSourceSampler(_NoSource):
 
     def sample(self, points: Points, stream: str, batches: int = 1) -> MildSamples:
         return _sample_mild(
-            self._run, self._frozen, points, f"forces {stream}", batches, _SOURCE_PAIRS
+            self._run, self._frozen, points, f"forces {stream}", _SOURCE_PAIRS, batches
         )
 
     def error_growth(self, points: Points) -> float:
@@ -335,19 +339,12 @@ MildSamples = tuple[np.ndarray, float, np.ndarray]
 
 
 def _sample_mild(
-    run: Run,
-    problem: CanonicalProblem,
-    points: Points,
-    stream: str,
-    batches: int = 1,
-    pairs: int | None = None,
+    run: Run, problem: CanonicalProblem, points: Points, stream: str, pairs: int, batches: int = 1
 ) -> MildSamples:
     """Monte Carlo means of the mild solution, over `batches` times `pairs` antithetic pairs.
 
     All calls have the same shape, so that a growing number of points and samples compiles once.
     """
-    width = 2 * int(np.prod(problem.paths.noise_shape(problem.dim)))
-    pairs = pairs or int(np.clip(_COORDINATES // (_ROWS * width), *_PAIRS))
     parts = []
     for start in range(0, len(points[0]), _ROWS):
         t, x = points[0][start : start + _ROWS], points[1][start : start + _ROWS]
@@ -372,6 +369,16 @@ def _sample_mild(
         )
     values, biases, variances = (np.concatenate(part) for part in zip(*parts, strict=True))
     return values, float(np.sqrt(np.mean(variances))), biases
+
+
+def _choose_pairs(run: Run, problem: CanonicalProblem) -> int:
+    """Pairs of samples per point: fewer if their operations are many for `seconds`.
+
+    The operations are counted, not timed: the choice is the same on every machine.
+    """
+    operations = montecarlo.count_pair_operations(problem)
+    affordable = _OPERATIONS_PER_SECOND * run.options.seconds / (_ROWS * operations)
+    return int(np.clip(affordable, *_PAIRS))
 
 
 class _Drawn(NamedTuple):
