@@ -163,7 +163,7 @@ def test_judges_are_unbiased():
     truth = []
     for seed in range(12):
         run = Run(problem.canonical, make_options(problem, seed=seed), make_context())
-        judges = ValidationSet(run, data, "test", (64, 7), 256)
+        judges = ValidationSet(run, data, "test", (64, 7), row_chunk=256)
         dictionary = Dictionary(run, data, BlockSizes())
         dictionary.grow(["signs"], "test")
         judges.cache.add_features(dictionary.rows.blocks, "test")

@@ -90,7 +90,7 @@ def overfitted():
 
 
 def check_of(dictionary, size=(256, 2), stream="test"):
-    test_set = ValidationSet(dictionary.run, dictionary.rows.data, stream, size, 256)
+    test_set = ValidationSet(dictionary.run, dictionary.rows.data, stream, size, row_chunk=256)
     test_set.cache.add_features(dictionary.rows.blocks, "test")
     test_set.reference.extend(0)
     return partial(final_check, test_set)

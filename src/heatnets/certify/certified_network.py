@@ -332,6 +332,7 @@ class CertifiedNetwork:
         unit: np.ndarray,
         arguments: tuple[Any, Any, Any, Any],
         progress: Any,
+        *,
         derivative: bool = False,
     ) -> Certificate:
         """Check the options, and certify values or derivatives.
@@ -549,7 +550,7 @@ class CertifiedNetwork:
             (points.t, points.x),
             rng,
             self._quiet,
-            points.statistics,
+            pool=points.statistics,
         )
         reference.extend(8 * len(points.t) * sum(len(w) for w in self.weights))
         return reference

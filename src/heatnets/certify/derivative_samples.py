@@ -63,7 +63,7 @@ def residual_gradients(
     def weigh(plus: np.ndarray, minus: np.ndarray, p: np.ndarray, s: np.ndarray) -> np.ndarray:
         return (0.25 * (plus - minus) / s)[:, None] * u.error_problem.diffusion.solve(p)
 
-    return _differentiated_residual_form(u, (t, x), pairs, rng, pull_back, weigh, 4)
+    return _differentiated_residual_form(u, (t, x), pairs, rng, pull_back, weigh, width=4)
 
 
 def residual_curvatures(
@@ -89,7 +89,7 @@ def residual_curvatures(
 
     weigh = curvature_weights(u, curve)
     return _differentiated_residual_form(
-        u, (t, x), pairs, rng, differentiate, lambda *at: weigh(*at)[:, None], 8
+        u, (t, x), pairs, rng, differentiate, lambda *at: weigh(*at)[:, None], width=8
     )
 
 
@@ -100,6 +100,7 @@ def _differentiated_residual_form(
     rng: Any,
     derivative: Callable[..., np.ndarray],
     weigh: Callable[..., np.ndarray],
+    *,
     width: int,
 ) -> Iterator[SampleBatch]:
     """The residual form with derivatives (n, k) in place of the values of R and e0.

@@ -175,7 +175,7 @@ def _certify_by_nets(
             for i in pending:
                 rng = options.rng(f"{derivative.name} certificate nets", i)
                 weigh = derivative.weigh(i)
-                quasi_monte_carlo.add_points(u, t[i], x[i], point, 2 * pairs, rng, weigh)
+                quasi_monte_carlo.add_points(u, t[i], x[i], point, 2 * pairs, rng, weigh=weigh)
 
         sample_until_good({i: point}, draw, options)
         points.append(point)

@@ -67,6 +67,7 @@ def paths(
     samples: int,
     seed: int,
     stream: str,
+    *,
     chosen: WeightedPoints | None = None,
     draw_noise: DrawNoise | None = None,
 ) -> ValidationSamples:

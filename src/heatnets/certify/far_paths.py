@@ -51,7 +51,7 @@ def far_error(
     bound, reasons = np.zeros(len(t)), list[tuple[str, ...]]([()] * len(t))
     for i in np.flatnonzero(t > 0):
         bound[i], reasons[i] = _far_error_at(
-            u, float(t[i]), x[i], options, int(i), float(half[i]), fewest
+            u, float(t[i]), x[i], options, int(i), half=float(half[i]), fewest=fewest
         )
     return FarAllowance(bound, reasons)
 
@@ -62,6 +62,7 @@ def _far_error_at(
     x: np.ndarray,
     options: CertifyOptions,
     i: int,
+    *,
     half: float,
     fewest: int,
 ) -> tuple[float, tuple[str, ...]]:

@@ -96,6 +96,7 @@ def add_points(
     point: NetSamples,
     number: int,
     rng: Any,
+    *,
     weigh: Weigh | None = None,
 ) -> None:
     """Add `number` points of each net at (t, x); `rng` is the same in each call for a point.

@@ -84,6 +84,7 @@ class ReferenceValues:
         points: tuple[np.ndarray, np.ndarray],
         rng: np.random.Generator,
         ctx: ExecutionContext,
+        *,
         pool: Pool = Pool(),  # noqa: B008
     ) -> None:
         self._problem, self._data, self._rng, self._ctx = problem, data, rng, ctx
@@ -104,8 +105,8 @@ class ReferenceValues:
         seed: int,
         stream: str,
         ctx: ExecutionContext,
-        entries: int = 0,
         *,
+        entries: int = 0,
         points: int = 64,
     ) -> ReferenceValues:
         """Reference values at random points of (0, T] x region (at t = T for a `Point`).

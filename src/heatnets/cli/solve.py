@@ -82,10 +82,14 @@ def solve(
     with terminal.words_for(file) as translate:
         if not sweep:
             outputs = _Outputs(target, report, values, as_json)
-            _solve(file, at, arguments, outputs, resume, console, translate)
+            _solve(
+                file, at, arguments, outputs, resume=resume, console=console, translate=translate
+            )
             return
         tables = values or Path(f"{file.stem}-sweep.csv"), report or Path(f"{file.stem}-sweep.html")
-        run_sweep(file, choices, at, arguments, target, tables, console, as_json)
+        run_sweep(
+            file, choices, at, arguments, target, tables=tables, console=console, as_json=as_json
+        )
 
 
 class _Outputs(NamedTuple):
@@ -102,6 +106,7 @@ def _solve(
     at: Path | None,
     arguments: dict[str, Any],
     outputs: _Outputs,
+    *,
     resume: bool,
     console: Any,
     translate: Callable[[str], str],

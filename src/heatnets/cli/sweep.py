@@ -31,6 +31,7 @@ def run_sweep(
     at: Path | None,
     arguments: Mapping[str, Any],
     target: Path,
+    *,
     tables: tuple[Path, Path],
     console: Any,
     as_json: bool,

@@ -65,7 +65,7 @@ def line(solution: Solution, *, times: Any = None, points: int = 201, seed: int 
     (x,), _ = lines_through(solution, s, diagonal, region_centre(solution))
     curves = [Curve(f"t = {t:g}", s, np.full(len(s), t), x) for t in _times(solution, times)]
     title = f"u along a diagonal of the region, d = {problem.dim}"
-    return plot_curves(solution, curves, 0, seed, title, line_axis_label(solution))
+    return plot_curves(solution, curves, 0, seed, title=title, axis_label=line_axis_label(solution))
 
 
 def axis(
@@ -102,7 +102,9 @@ def axis(
     curves = [Curve(f"t = {t:g}", x[:, i], np.full(len(x), t), x) for t in _times(solution, times)]
     name = f"$x_{{{i + 1}}}$" if problem.dim > 1 else "x"
     title = f"u along {name} through the region's middle, d = {problem.dim}"
-    return plot_curves(solution, curves, certified, seed, title, name, derivative=i)
+    return plot_curves(
+        solution, curves, certified, seed, title=title, axis_label=name, derivative=i
+    )
 
 
 def slices(
@@ -179,7 +181,9 @@ def slices(
             CertifiedPoints(known.confidence, *(np.atleast_1d(a) for a in (s_point, *values)))
             for s_point in (point[axes[:1]] if one_axis else positions)
         ]
-    return plot_curves(solution, curves, certified, seed, title, axis_label, marks)
+    return plot_curves(
+        solution, curves, certified, seed, title=title, axis_label=axis_label, known=marks
+    )
 
 
 def evolution(
@@ -208,7 +212,7 @@ def evolution(
     curve = Curve("u", t, t, np.broadcast_to(point, (len(t), problem.dim)))
     note = " (u is given at the right end)" if problem.is_terminal else ""
     title = f"u(t, x) at {format_point([point])}, d = {problem.dim}"
-    return plot_curves(solution, [curve], certified, seed, title, f"t{note}")
+    return plot_curves(solution, [curve], certified, seed, title=title, axis_label=f"t{note}")
 
 
 def residuals(solution: Solution, *, points: int = 2000, seed: int = 0) -> Figure:

@@ -44,6 +44,7 @@ def plot_curves(
     curves: list[Curve],
     certified: int,
     seed: int,
+    *,
     title: str,
     axis_label: str,
     known: list[CertifiedPoints] | None = None,

@@ -211,7 +211,12 @@ class EquationGrowth(Growth):
             size = (factor * points, samples)
             start_points = _choose_test_points(self.dictionary, fit, size[0], stream)
             test_set = ValidationSet(
-                self.run, rows.data, stream, size, sizes.row_chunk, start_points
+                self.run,
+                rows.data,
+                stream,
+                size,
+                row_chunk=sizes.row_chunk,
+                start_points=start_points,
             )
             cache = test_set.cache
             cache.add_features(rows.blocks[: fit.features // sizes.block], "final check")

@@ -55,7 +55,9 @@ class Dictionary:
         self.kind, self.design, self.rank = (np.zeros(0, int) for _ in range(3))
         row_chunk = block_sizes.row_chunk
         self.rows = EntryCache(run.problem, data, run.ctx, self.points(0, row_chunk), row_chunk)
-        self.validation = ValidationSet(run, data, "judges", block_sizes.validation, row_chunk)
+        self.validation = ValidationSet(
+            run, data, "judges", block_sizes.validation, row_chunk=row_chunk
+        )
 
     def points(self, first: int, last: int) -> Points:
         """Training points `first` to `last` (multiples of the row chunk).

@@ -6,6 +6,7 @@ The samples are those of the final check, on paths that are stretched along sing
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -37,10 +38,60 @@ class FarError(NamedTuple):
 
 
 class _FarSamples(NamedTuple):
-    """Relative samples of the error in one direction, (points, samples), and their points."""
+    """Samples of the error in one direction, (points, samples), and their points."""
 
     samples: np.ndarray
     points: WeightedPoints
+
+
+@dataclass(frozen=True)
+class _FarSampler:
+    """Draws samples of the error of a fit on stretched paths.
+
+    Args:
+        run: the solve.
+        rows: features and data.
+        sizes: block sizes.
+        fit: the fit.
+        candidates: points t (n,), x (n, dim) of the region from which paths may start.
+        rng: the random generator.
+    """
+
+    run: Run
+    rows: EntryCache
+    sizes: BlockSizes
+    fit: CandidateFit
+    candidates: tuple[np.ndarray, np.ndarray]
+    rng: np.random.Generator
+
+    def draw(
+        self, directions: Directions, points: int, samples: int, stretching: Stretching
+    ) -> list[_FarSamples]:
+        """Samples for each direction, on `samples` paths from each of `points` points."""
+        problem, fit, sizes = self.run.problem, self.fit, self.sizes
+        chosen = [
+            stretched_paths.points_near(problem, ridge, self.candidates, points, self.rng)
+            for ridge in directions.ridge
+        ]
+        t, x, weight = (np.concatenate(part) for part in list(zip(*chosen, strict=True))[:3])
+        test_set = ValidationSet(
+            self.run,
+            self.rows.data,
+            f"far paths, {samples} samples",
+            (len(t), samples),
+            row_chunk=sizes.row_chunk,
+            start_points=WeightedPoints(t, x, weight, len(self.candidates[0])),
+            draw_noise=partial(
+                stretched_paths.draw_stretched,
+                problem=problem,
+                direction=np.repeat(directions.noise, points, axis=0)[:, None],
+                stretching=stretching,
+            ),
+        )
+        test_set.cache.add_features(self.rows.blocks[: fit.features // sizes.block], "final check")
+        drawn = test_set.sample(fit.weights, np.arange(fit.features), fit.degree).samples
+        by_direction = drawn.reshape(len(chosen), points, samples)
+        return [_FarSamples(*pair) for pair in zip(by_direction, chosen, strict=True)]
 
 
 def add_far_error(
@@ -76,16 +127,16 @@ def add_far_error(
     )
     if not len(directions):
         return FarError(error, bound, 0)
-    draw = partial(_draw, run, rows, sizes, fit, candidates, rng)
+    sampler = _FarSampler(run, rows, sizes, fit, candidates, rng)
     points = max(sizes.test[0] // (2 * len(directions)), 4)
-    first = draw(directions, points, _SAMPLES[0], FAR)
+    first = sampler.draw(directions, points, _SAMPLES[0], FAR)
     bounds = np.array([rms(drawn.samples) for drawn in first]) / scale
     bounds[~np.isfinite(bounds)] = 0.0
     least = _MATTERS * max(error, float(np.max(bounds)))
     largest = [int(k) for k in np.argsort(-bounds)[:_FURTHER] if bounds[k] > least]
     if not largest:
         return FarError(error, bound, len(directions))
-    further = draw(directions.take(largest), max(sizes.test[0] // 4, 4), _SAMPLES[1], ALL)
+    further = sampler.draw(directions.take(largest), max(sizes.test[0] // 4, 4), _SAMPLES[1], ALL)
     for k, (samples, chosen) in zip(largest, further, strict=True):
         square = statistics.mean_square(samples / scale, chosen.statistics)
         at_most = float(np.hypot(known[0], bounds[k]))
@@ -100,46 +151,3 @@ def add_far_error(
         if np.isfinite(estimate):
             error, bound = max(error, estimate), max(bound, high)
     return FarError(error, max(bound, error), len(directions))
-
-
-def _draw(
-    run: Run,
-    rows: EntryCache,
-    sizes: BlockSizes,
-    fit: CandidateFit,
-    candidates: tuple[np.ndarray, np.ndarray],
-    rng: np.random.Generator,
-    directions: Directions,
-    points: int,
-    samples: int,
-    stretching: Stretching,
-) -> list[_FarSamples]:
-    """Samples of the error on paths stretched along each of the directions.
-
-    `points` points are chosen from the candidates t (n,), x (n, dim) for each direction, and
-    `samples` paths start from each point.
-    """
-    chosen = [
-        stretched_paths.points_near(run.problem, ridge, candidates, points, rng)
-        for ridge in directions.ridge
-    ]
-    t, x, weight = (np.concatenate(part) for part in list(zip(*chosen, strict=True))[:3])
-    draw_noise = partial(
-        stretched_paths.draw_stretched,
-        problem=run.problem,
-        direction=np.repeat(directions.noise, points, axis=0)[:, None],
-        stretching=stretching,
-    )
-    test_set = ValidationSet(
-        run,
-        rows.data,
-        f"far paths, {samples} samples",
-        (len(t), samples),
-        sizes.row_chunk,
-        WeightedPoints(t, x, weight, len(candidates[0])),
-        draw_noise,
-    )
-    test_set.cache.add_features(rows.blocks[: fit.features // sizes.block], "final check")
-    drawn = test_set.sample(fit.weights, np.arange(fit.features), fit.degree).samples
-    by_direction = drawn.reshape(len(chosen), points, samples)
-    return [_FarSamples(*pair) for pair in zip(by_direction, chosen, strict=True)]

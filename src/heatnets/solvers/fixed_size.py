@@ -113,7 +113,7 @@ def _compare_with_monte_carlo(run: Run, solution: Solution, data: Equation) -> S
     entries = sum(solution.stats["features"]) * solution.stats["rows"][0]
     with run.clock.phase("check"):
         reference = ReferenceValues.over_region(
-            run.problem, data, run.options.seed, "final check", run.ctx, entries
+            run.problem, data, run.options.seed, "final check", run.ctx, entries=entries
         )
         value = reference.factor * solution.network.value(*reference.points)[0]
         difference = reference.compare(value, 0.998)

@@ -88,6 +88,7 @@ class ValidationSet:
         data: Equation,
         stream: str,
         size: tuple[int, int],
+        *,
         row_chunk: int,
         start_points: WeightedPoints | None = None,
         draw_noise: error_equation.DrawNoise | None = None,
@@ -95,7 +96,7 @@ class ValidationSet:
         self.problem, seed = run.problem, run.options.seed
         problem, dim = run.problem, run.problem.dim
         self.paths = p = error_equation.paths(
-            problem, *size, seed, stream, start_points, draw_noise
+            problem, *size, seed, stream, chosen=start_points, draw_noise=draw_noise
         )
         points = (
             np.concatenate([p.s.reshape(-1), p.t]),
@@ -115,7 +116,12 @@ class ValidationSet:
             u0 = initial_values(data, ends.position.reshape(-1, dim), run.ctx)
             self.missed = p.ratio * p.grown * ends.weight * u0.reshape(p.s.shape)
         self.reference = ReferenceValues(
-            problem.linear_part(), data, (p.t, p.x), reference_stream(seed, stream), run.ctx, p.pool
+            problem.linear_part(),
+            data,
+            (p.t, p.x),
+            reference_stream(seed, stream),
+            run.ctx,
+            pool=p.pool,
         )
 
     @property
