@@ -5,6 +5,7 @@ Consistent systems, ridge by its definition, solutions of minimum norm, one exac
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import jax
@@ -13,8 +14,15 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets.fit import least_squares
+from heatnets._core.execution import make_context
+from heatnets.features.equation import build_equation
+from heatnets.fit import device_least_squares
+from heatnets.fit.device_least_squares import DeviceDamped, padded_size
 from heatnets.fit.least_squares import SOLVERS, ridge_to_prior, solve
+from heatnets.solvers.candidate_fits import Dictionary
+from heatnets.solvers.options import make_options
+from heatnets.solvers.run import Run
+from heatnets.solvers.validation import BlockSizes
 
 pytestmark = pytest.mark.usefixtures("x64")
 EPS = np.finfo(float).eps
@@ -224,44 +232,91 @@ def test_weights_stay_near_the_prior_as_far_as_noise_asks():
     assert errors[10.0][1] > 100 * errors[0.0][1]
 
 
+@pytest.fixture(scope="module")
+def rows():
+    """Entries of 48 + 48 features of a problem in five dimensions at 768 points."""
+    with jax.enable_x64(True):
+        problem = hn.problems.get("nonseparable", dim=5)
+        run = Run(problem.canonical, make_options(problem), make_context())
+        dictionary = Dictionary(run, build_equation(run.problem, 0)[0], BlockSizes())
+        dictionary.grow([design.name for design in dictionary.designs], "test")
+        yield dictionary.rows
+
+
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("rows", [40, 900])  # fewer rows than columns, and more
-def test_a_device_factors_as_the_host_does(monkeypatch, rows):
+@pytest.mark.parametrize("constrained", [False, True])
+@pytest.mark.parametrize("columns", [np.arange(96), np.arange(3, 90, 2)], ids=["all", "some"])
+def test_a_device_solves_as_the_host_does(rows, columns, constrained):
     """Padding to a common shape changes nothing; here the CPU stands for the device."""
-    random = np.random.default_rng(0)
-    A, b = random.standard_normal((rows, 70)), random.standard_normal(rows)
-    constraint = np.ones(70)
-    device = jax.devices("cpu")[0]
-    host = least_squares.Damped(A, b, constraint)
-    monkeypatch.setattr(least_squares, "_is_for_device", lambda shape, device: device is not None)
-    sent = least_squares.Damped(A, b, constraint, device)
-    for columns in (30, 70):
-        for damping in (1e-8, 1e-2):
-            expected = host.fit(damping, columns).weights
-            np.testing.assert_allclose(sent.fit(damping, columns).weights, expected, atol=1e-7)
+    constraint = (np.arange(len(columns)) % 3 == 0).astype(float) if constrained else None
+    host = device_least_squares._host_system(rows, columns, 3, constraint)
+    sent = DeviceDamped(rows, columns, 3, constraint)
+    for degree in (0, 1, 3):
+        unknowns = (degree + 1) * len(columns)
+        results = zip(
+            host.fits((1e-6, 1e-3), unknowns), sent.fits((1e-6, 1e-3), unknowns), strict=True
+        )
+        for one, other in results:
+            assert (one.rank, one.rcond, one.notes) == (other.rank, other.rcond, other.notes)
+            assert abs(one.condition_number / other.condition_number - 1) < 1e-6
+            # Weights carry the rounding times 1/rcond; what they fit does not.
+            weights = [np.asarray(fit.weights) for fit in (one, other)]
+            residuals = [rows.residual(w, columns, degree) for w in weights]
+            size = np.linalg.norm(residuals[0]) + np.linalg.norm(rows.forcing)
+            assert np.linalg.norm(residuals[0] - residuals[1]) < 1e-9 * size
+            np.testing.assert_allclose(*weights, atol=1e-9 * np.linalg.norm(weights[0]))
+
+
+@pytest.mark.usefixtures("x64")
+def test_entries_on_a_device_are_those_of_the_linearized_equation(rows):
+    n, d_u, advection = len(rows.points[0]), rows.values[:, 0], 0.1 * rows.values
+    changed = dataclasses.replace(rows)
+    changed.values, changed.residuals, changed.forcing = rows.values, rows.residuals, rows.forcing
+    changed.reaction, changed.advection = d_u, advection
+    A, b = changed.system(np.arange(96), 0)
+    values, residuals, _, forcing = changed.on_device(padded_size)
+    assert values.shape == residuals.shape == (768, 256)
+    np.testing.assert_allclose(residuals[:n, :96], A, atol=1e-12)
+    np.testing.assert_array_equal(forcing[:n], b)
+    assert not np.any(np.asarray(values[:, 96:]))
+    w = np.random.default_rng(0).standard_normal(96)
+    np.testing.assert_allclose(changed.residual(w, np.arange(96), 0), b - A @ w, atol=1e-10)
 
 
 @pytest.mark.parametrize(
     ("size", "padded"), [(1, 256), (256, 256), (257, 384), (385, 512), (3000, 3072), (3073, 4096)]
 )
 def test_padded_sizes(size, padded):
-    assert least_squares._padded_size(size) == padded
+    assert padded_size(size) == padded
 
 
-def test_only_large_systems_go_to_a_gpu():
-    gpu, cpu = (SimpleNamespace(platform=name) for name in ("gpu", "cpu"))
-    assert least_squares._is_for_device((4000, 2000), gpu)
-    assert not least_squares._is_for_device((400, 200), gpu)
-    assert not least_squares._is_for_device((4000, 2000), cpu)
-    assert not least_squares._is_for_device((4000, 2000), None)
+def test_only_large_systems_go_to_a_gpu(monkeypatch):
+    monkeypatch.setattr(device_least_squares, "_host_system", lambda *_: "host")
+    monkeypatch.setattr(device_least_squares, "DeviceDamped", lambda *_: "device")
+
+    def place(platform, points, features):
+        device = SimpleNamespace(platform=platform)
+        cache = SimpleNamespace(points=[range(points)], ctx=SimpleNamespace(device=device))
+        return device_least_squares.damped_system(cache, np.arange(features), 1, None)
+
+    assert place("gpu", 4000, 1000) == "device"
+    assert place("gpu", 400, 100) == "host"
+    assert place("cpu", 4000, 1000) == "host"
 
 
-def test_a_device_without_memory_leaves_the_factor_to_the_host(monkeypatch):
-    def exhausted(matrix):
+@pytest.mark.usefixtures("x64")
+def test_a_device_without_memory_leaves_the_factor_to_the_host(monkeypatch, rows):
+    def exhausted(*_):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory")
 
-    A = np.random.default_rng(0).standard_normal((50, 20))
-    monkeypatch.setattr(least_squares, "_is_for_device", lambda shape, device: True)
-    monkeypatch.setattr(least_squares, "_compiled_qr", exhausted)
-    R = least_squares._triangular_factor(A, jax.devices("cpu")[0])
-    np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-12)
+    columns = np.arange(96)
+    expected = device_least_squares._host_system(rows, columns, 0, None).fit(1e-6, 96)
+    system = DeviceDamped(rows, columns, 0, None)
+    monkeypatch.setattr(device_least_squares, "_fits", exhausted)
+    np.testing.assert_array_equal(system.fits((1e-6,), 96)[0].weights, expected.weights)
+    monkeypatch.setattr(device_least_squares, "_factor", exhausted)
+    monkeypatch.setattr(device_least_squares, "_DEVICE_FLOPS", 0)
+    monkeypatch.setattr(rows, "on_device", lambda _: ())
+    monkeypatch.setattr(rows, "ctx", SimpleNamespace(device=SimpleNamespace(platform="gpu")))
+    system = device_least_squares.damped_system(rows, columns, 0, None)
+    np.testing.assert_array_equal(system.fits((1e-6,), 96)[0].weights, expected.weights)

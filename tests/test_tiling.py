@@ -78,6 +78,11 @@ def test_many_blocks_in_few_calls(rows, monkeypatch):
     ]
     assert set(heights) == {4, min(64, rows // 4 * 4)}
     assert len(heights) < 0.65 * len(pieces) * rows / 4
+    # In the order in which the matrix is computed, blocks of one kind follow one another.
+    grouped = [pieces[i] for i in tiling._group_alike(pieces)]
+    calls = list(tiling._schedule(grouped, rows, 4, lambda size: (10**6, size)))
+    assert len(calls) < len(heights)
+    assert grouped[:35] == [*pieces[:20], *pieces[40:]]
     seen = []
     ctx = execution.ExecutionContext(
         jax.devices()[0], 2**30, lambda phase, done, total: seen.append((done, total))

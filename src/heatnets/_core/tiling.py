@@ -62,6 +62,22 @@ def assemble_matrix(
         Matrices of shape (points, features): on a CPU NumPy arrays, else arrays on the device.
     """
 
+    order = _group_alike(blocks)
+    if _is_merged(blocks, len(points[0]), row_chunk) and order != list(range(len(blocks))):
+        grouped = assemble_matrix(
+            entry,
+            [blocks[i] for i in order],
+            context,
+            points,
+            workspace,
+            ctx,
+            label=label,
+            row_chunk=row_chunk,
+        )
+        first = np.cumsum([0, *map(_length, blocks)])
+        columns = np.concatenate([np.arange(first[i], first[i + 1]) for i in order])
+        return jax.tree.map(lambda matrix: matrix[:, np.argsort(columns)], grouped)
+
     def work(ctx: ExecutionContext) -> PyTree:
         shape = (len(points[0]), sum(map(_length, blocks)))
         total, done, result = shape[0] * shape[1], 0, None
@@ -110,8 +126,8 @@ def _schedule(
 ) -> Iterator[_Call]:
     """Divide a matrix into compiled calls.
 
-    If there would be more than `_MANY` calls, runs of `_MERGED` blocks of the same structure and
-    shape are merged, and so are row chunks; rows left over are computed block by block.
+    Where `_is_merged`, runs of `_MERGED` blocks of the same structure and shape are merged, and so
+    are row chunks; rows left over are computed block by block.
 
     Args:
         blocks: blocks of features.
@@ -120,7 +136,7 @@ def _schedule(
         sizes: maps a number of features to (points, features) per chunk.
     """
     max_height, column = row_chunk or rows, 0
-    merging = row_chunk is not None and len(blocks) * rows > _MANY * row_chunk
+    merging = _is_merged(blocks, rows, row_chunk)
     while blocks:
         group, done = blocks[:_MERGED], 0  # rows that merged blocks compute
         size = _length(group[0])
@@ -140,6 +156,18 @@ def _schedule(
                         yield _Call(block, column, start, height, width)
             column += size
             blocks = blocks[1:]
+
+
+def _is_merged(blocks: list[Any], rows: int, row_chunk: int | None) -> bool:
+    """Whether blocks are merged: if there would be more than `_MANY` calls."""
+    return row_chunk is not None and len(blocks) * rows > _MANY * row_chunk
+
+
+def _group_alike(blocks: list[Any]) -> list[int]:
+    """Numbers of the blocks in an order in which those of one structure follow one another."""
+    first: dict[Any, int] = {}
+    key = [first.setdefault(_structure(block), i) for i, block in enumerate(blocks)]
+    return sorted(range(len(blocks)), key=key.__getitem__)
 
 
 def _structure(block: Any) -> Any:

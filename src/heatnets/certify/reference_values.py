@@ -48,7 +48,7 @@ _FREE = 2**21  # coordinates of pairs that are always affordable: a tenth of a s
 _OVERHEAD = 16  # coordinates that a pair costs in addition to its noise
 _FEWEST_PAIRS = 64  # at a point: with fewer, normal samples look as if they had heavy tails
 _MOST = 256  # calls
-_DEVICE_WIDTH = 1000  # from so many numbers per path the noise is drawn on a GPU
+_DEVICE_WIDTH = 64  # from so many numbers per path the noise is drawn on a GPU
 HEAVY_SHARE = 0.1  # of the points: if more of them have heavy tails, nothing is known
 _AGREE = 3.0  # standard errors
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 import scipy.special
 
 from heatnets._core import streams
@@ -175,12 +176,25 @@ class OrthogonalDraws(Design):
         for b in range(-(-count // size) if normal else 0):
             rng = streams.generator(seed, f"{stream}/orthogonal {b}")
             gaussian = rng.standard_normal((normal, size))
-            with lapack_threads(1):
-                Q, R = np.linalg.qr(gaussian)
-            rotation = (Q * np.sign(np.diag(R))).T  # without the signs Q is not Haar distributed
-            blocks.append(rotation * np.sqrt(rng.chisquare(normal, (size, 1))))
+            blocks.append(_rotation(gaussian).T * np.sqrt(rng.chisquare(normal, (size, 1))))
         uniforms = _shifted_halton(count, uniform, seed, f"{stream}/orthogonal")
         return uniforms, np.concatenate(blocks)[:count] if normal else np.empty((count, 0))
+
+
+def _rotation(gaussian: np.ndarray) -> np.ndarray:
+    """Q of gaussian = QR with a positive diagonal of R: Haar distributed (dim, size).
+
+    From four times as many rows as columns on, R is the Cholesky factor of the Gram matrix: the
+    columns are then so nearly orthogonal (condition number at most 3 or so) that nothing is lost,
+    and matrix products are ten times faster than a QR of 100,000 x 256.
+    """
+    rows, columns = gaussian.shape
+    with lapack_threads(1):
+        if rows >= 4 * columns and columns > 1:
+            L = np.linalg.cholesky(gaussian.T @ gaussian)
+            return scipy.linalg.solve_triangular(L, gaussian.T, lower=True, check_finite=False).T
+        Q, R = np.linalg.qr(gaussian)
+        return Q * np.sign(np.diag(R))
 
 
 def _shifted_halton(count: int, width: int, seed: int, stream: str) -> np.ndarray:

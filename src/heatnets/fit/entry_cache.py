@@ -5,11 +5,14 @@ Both lists, of features and of points, can be extended. Linear systems are built
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from heatnets._core.execution import ExecutionContext
 from heatnets._core.statistics import rms
@@ -21,7 +24,6 @@ from heatnets.fit.assembly import (
     linearize_source,
     residual_columns,
     source_values,
-    time_columns,
     time_powers,
     value_and_residual_rows,
 )
@@ -56,6 +58,8 @@ class EntryCache:
     advection: Any = field(init=False, default=None)  # f_p·∇φ_j at the fit, (points, features)
     u: Any = field(init=False, default=0.0)  # values of the fit, (points,)
     grad_u: Any = field(init=False, default=0.0)  # gradients of the fit, (points, dim)
+    # Values, residuals and times on the device; None if they are not there.
+    _sent: tuple[jax.Array, ...] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.values = self.residuals = np.zeros((len(self.points[0]), 0))
@@ -77,10 +81,73 @@ class EntryCache:
         t, horizon = self.points[0][rows], self.problem.horizon
         return residual_columns(values, residuals, t, degree, horizon), self.forcing[rows]
 
-    def fitted(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> np.ndarray:
-        """Values at the points of the fit with these weights, (points,)."""
-        p, _ = time_powers(self.points[0] / self.problem.horizon, degree)
-        return np.sum((self.values[:, columns] @ weights.reshape(degree + 1, -1).T) * p, axis=1)
+    def on_device(self, padded_size: Callable[[int], int]) -> tuple[jax.Array, ...]:
+        """Values and residuals of all entries, times and right-hand side, on the device.
+
+        Of the linearized equation if the source depends on u. Arrays are padded with zeros. What
+        has not changed since the last call is not sent again.
+
+        Args:
+            padded_size: maps a number of rows, or of features, to one that is not smaller.
+        """
+        rows, features = self.values.shape
+        extra_rows, extra = padded_size(rows) - rows, padded_size(features) - features
+
+        def send(array: np.ndarray) -> jax.Array:
+            widths = ((0, extra_rows), (0, extra))[: array.ndim]
+            padded = np.pad(array, widths) if extra_rows + extra else array
+            return jax.device_put(padded, self.ctx.device)
+
+        if self._sent is None:
+            self._sent = send(self.values), send(self.residuals), send(self.points[0])
+        values, residuals, t = self._sent
+        if self.reaction is not None:
+            residuals = _less_reaction(residuals, values, send(self.reaction))
+        if self.advection is not None:
+            residuals = residuals - send(self.advection)
+        return values, residuals, t, send(self.forcing)
+
+    def fitted(
+        self,
+        weights: np.ndarray,
+        columns: np.ndarray,
+        degree: int,
+        rows: slice = slice(None),
+        *,
+        moduli: bool = False,
+    ) -> np.ndarray:
+        """Values of the fit with these weights, (rows,).
+
+        With `moduli` the sums of |w_j φ_j|: how large the terms of the fit are.
+        """
+        values, W = self.values[rows], self._scatter(weights, columns, degree)
+        p, _ = time_powers(self.points[0][rows] / self.problem.horizon, degree)
+        if moduli:
+            values, W = np.abs(values), np.abs(W)
+        return np.sum((values @ W) * p, axis=1)
+
+    def residual(
+        self, weights: np.ndarray, columns: np.ndarray, degree: int, rows: slice = slice(None)
+    ) -> np.ndarray:
+        """Residual F - (∂_t - L) ũ of the fit with these weights, (rows,).
+
+        The same as b - A w with the `system` (A, b), without forming A. If the source depends on
+        u, the residual is that of the linearized equation.
+        """
+        W, horizon = self._scatter(weights, columns, degree), self.problem.horizon
+        p, dp = time_powers(self.points[0][rows] / horizon, degree)
+        values, residuals = self.values[rows] @ W, self.residuals[rows] @ W
+        if self.reaction is not None:
+            residuals = residuals - self.reaction[rows, None] * values
+        if self.advection is not None:
+            residuals = residuals - self.advection[rows] @ W
+        return self.forcing[rows] - np.sum(residuals * p + values * (dp / horizon), axis=1)
+
+    def _scatter(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> np.ndarray:
+        """Weights of all features, (features, degree + 1), zero for those not in `columns`."""
+        W = np.zeros((self.values.shape[1], degree + 1))
+        W[columns] = weights.reshape(degree + 1, -1).T
+        return W
 
     @quietly
     def linearize(self, weights: np.ndarray, degree: int, picard: bool = False) -> np.ndarray:
@@ -91,8 +158,8 @@ class EntryCache:
         """
         source = self.problem.source
         count = len(weights) // (degree + 1)
-        values = time_columns(self.values[:, :count], self.points[0], degree, self.problem.horizon)
-        self.u, self.grad_u = values @ weights, np.zeros_like(self.points[1])
+        self.u = self.fitted(weights, np.arange(count), degree)
+        self.grad_u = np.zeros_like(self.points[1])
         if source.uses_gradient:
             self.grad_u = self._gradients(weights.reshape(degree + 1, count))
         local = linearize_source(source, self.points, self.u, self.grad_u, self.ctx)
@@ -172,8 +239,7 @@ class EntryCache:
 
         The source must be linearised at this fit. Infinite if a residual is not finite.
         """
-        A, b = self.system(np.arange(len(weights) // (degree + 1)), degree)
-        residual = A @ weights - b
+        residual = self.residual(weights, np.arange(len(weights) // (degree + 1)), degree)
         return rms(residual) if np.all(np.isfinite(residual)) else np.inf
 
     def add_features(self, blocks: list[Feature], label: str) -> None:
@@ -185,7 +251,7 @@ class EntryCache:
             np.concatenate([old, np.asarray(entries)], axis=1)
             for old, entries in zip((self.values, self.residuals), new, strict=True)
         )
-        self.blocks = self.blocks + blocks
+        self.blocks, self._sent = self.blocks + blocks, None
 
     def add_points(self, points: Points, label: str) -> None:
         """Append points: compute the entries of all features there."""
@@ -193,5 +259,12 @@ class EntryCache:
         new.add_features(self.blocks, label)
         for name in ("values", "residuals", "forcing", "initial"):
             setattr(self, name, np.concatenate([getattr(self, name), getattr(new, name)]))
+        self._sent = None
         (t, x), (t_new, x_new) = self.points, points
         self.points = (np.concatenate([t, t_new]), np.concatenate([x, x_new]))
+
+
+@jax.jit
+def _less_reaction(residuals: Array, values: Array, reaction: Array) -> Array:
+    """Residuals of the linearized equation, for a source with the derivative `reaction` in u."""
+    return residuals - reaction[:, None] * values

@@ -13,7 +13,7 @@ write a function (A, b, rcond, ridge) -> LeastSquaresResult and add it to `SOLVE
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -113,12 +113,12 @@ def _eliminate_constraint(A: Any, b: Any, constraint: Any) -> tuple[Any, Any, Ca
     """A and b for the unknowns that c·w = 1 leaves free, and the map from these to all weights."""
     if constraint is None:
         return A, b, lambda weights: weights
-    A, b, first, reflector = _reflect(A, b, constraint)
-    return A, b, lambda weights, first=first: _reflect_back(reflector, weights, first)
+    A, b, first, reflector = reflect(A, b, constraint)
+    return A, b, lambda weights, first=first: reflect_back(reflector, weights, first)
 
 
 @_for_numpy_and_jax
-def _reflect(xp: Any, A: Array, b: Array, constraint: Array) -> tuple[Array, ...]:
+def reflect(xp: Any, A: Array, b: Array, constraint: Array) -> tuple[Array, ...]:
     """Eliminate one unknown by the constraint c·w = 1.
 
     The Householder reflection H = I - 2vvᵀ maps c to ∓|c| e_1. The constraint fixes the first
@@ -135,7 +135,7 @@ def _reflect(xp: Any, A: Array, b: Array, constraint: Array) -> tuple[Array, ...
 
 
 @_for_numpy_and_jax
-def _reflect_back(xp: Any, v: Array, weights: Array, first: Array) -> Array:
+def reflect_back(xp: Any, v: Array, weights: Array, first: Array) -> Array:
     """w = H y, from the first component of y and the free unknowns."""
     y = xp.concatenate([xp.reshape(first, (1,)), weights])
     return y - 2 * v * (v @ y)
@@ -177,7 +177,7 @@ def ridge_to_prior(
 
 def _svd(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSquaresResult:
     """Truncated singular value decomposition with columns scaled to unit norm."""
-    scaled, scale, keep = _scale_columns(A)
+    scaled, scale, keep = scale_columns(A)
     fit = _pinv(scaled, b, rcond, ridge)
     notes = fit.notes + _note_dropped_columns(keep)
     return fit._replace(weights=fit.weights * scale, solver="svd", notes=notes)
@@ -205,51 +205,67 @@ class Damped:
     zero for the columns that are left out.
     """
 
-    def __init__(
-        self,
-        A: Array,
-        b: Array,
-        constraint: Array | np.ndarray | None = None,
-        device: jax.Device | None = None,
-    ) -> None:
-        """Factor the matrix; for NumPy arrays on a CPU, or if it is large on the `device`."""
-        self._device = device
+    def __init__(self, A: Array, b: Array, constraint: Array | np.ndarray | None = None) -> None:
+        self._is_host = isinstance(A, np.ndarray)
         with lapack_threads(1):
             self._reflector: Any = None
             if constraint is not None:
-                A, b, self._first, self._reflector = _reflect(A, b, constraint)
+                A, b, self._first, self._reflector = reflect(A, b, constraint)
             if A.shape[1]:
-                scaled, self._scale, self._keep = _scale_columns(A)
-                self._R, self._Qtb = _factor(scaled, b, device)
+                scaled, self._scale, self._keep = scale_columns(A)
+                self._R, self._Qtb = _factor(scaled, b)
+
+    def fits(self, dampings: Sequence[float], columns: int) -> list[LeastSquaresResult]:
+        """The weights of the first columns, for each damping that gives finite ones."""
+        with lapack_threads(1), ThreadPoolExecutor(2) as pool:
+            # Other threads do not have this one's precision of JAX.
+            apply = pool.map if self._is_host else map
+            return [fit for fit in apply(partial(self._fit, columns), dampings) if fit is not None]
 
     def fit(self, rcond: float, columns: int) -> LeastSquaresResult | None:
         """The weights of the first columns, for one damping.
 
         None if they are not finite or the factor is singular (columns of zeros with rcond = 0).
         """
+        with lapack_threads(1):
+            return self._fit(columns, rcond)
+
+    def _fit(self, columns: int, rcond: float) -> LeastSquaresResult | None:
         n = columns if self._reflector is None else columns - 1
         if not n:  # one feature: the constraint determines its weight
             return LeastSquaresResult(self._restore(jnp.zeros(0)), 0, 1.0, rcond, "qr", [])
-        damping = rcond * np.sqrt(n)
-        with lapack_threads(1):
-            R, right = _damp(self._R[:n, :n], self._Qtb[:n], damping, self._device)
-            diagonal = np.abs(np.asarray(R.diagonal()))
-            if not np.all(diagonal > 0):
-                return None
-            linalg = scipy.linalg if isinstance(R, np.ndarray) else jax.scipy.linalg
-            weights = self._restore(linalg.solve_triangular(R, right) * self._scale[:n])
-        if not np.all(np.isfinite(np.asarray(weights))):
+        R, right = _damp(self._R[:n, :n], self._Qtb[:n], rcond * np.sqrt(n))
+        diagonal = np.abs(np.asarray(R.diagonal()))
+        if not np.all(diagonal > 0):
             return None
-        undamped = diagonal[diagonal > 2 * damping]
-        spread = float(undamped.max() / undamped.min()) if len(undamped) else 1.0
-        notes = _note_dropped_columns(self._keep[:n])
-        return LeastSquaresResult(weights, len(undamped), spread, rcond, "qr", notes)
+        linalg = scipy.linalg if isinstance(R, np.ndarray) else jax.scipy.linalg
+        weights = self._restore(linalg.solve_triangular(R, right) * self._scale[:n])
+        return damped_result(weights, diagonal, self._keep[:n], rcond)
 
     def _restore(self, weights: Array) -> Array:
         """All weights from those that the constraint leaves free."""
         if self._reflector is None:
             return weights
-        return _reflect_back(self._reflector[: len(weights) + 1], weights, self._first)
+        return reflect_back(self._reflector[: len(weights) + 1], weights, self._first)
+
+
+def damped_result(
+    weights: Array, diagonal: np.ndarray, keep: Any, rcond: float
+) -> LeastSquaresResult | None:
+    """The result of a damped solve; None if the factor is singular or weights are not finite.
+
+    Args:
+        weights: all weights.
+        diagonal: moduli of the diagonal of the damped triangular factor, (unknowns,).
+        keep: mask of the unknowns whose columns are not negligible, (unknowns,).
+        rcond: the damping, relative to the largest singular value.
+    """
+    if not np.all(diagonal > 0) or not np.all(np.isfinite(np.asarray(weights))):
+        return None
+    undamped = diagonal[diagonal > 2 * rcond * np.sqrt(len(diagonal))]
+    spread = float(undamped.max() / undamped.min()) if len(undamped) else 1.0
+    notes = _note_dropped_columns(keep)
+    return LeastSquaresResult(weights, len(undamped), spread, rcond, "qr", notes)
 
 
 def _qr(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSquaresResult:
@@ -261,23 +277,22 @@ def _qr(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSquaresRe
 # Columns per block of the triangular update: faster than 16, 32 and 64 at 1500 columns.
 _BLOCK = 128
 _PARALLEL = 128  # from so many columns two threads are faster than one
-_DEVICE_FLOPS = 2e9  # from so many operations the transfer to a GPU and back pays
 
 
-def _factor(A: Any, b: Any, device: jax.Device | None = None) -> tuple[Any, Any]:
+def _factor(A: Any, b: Any) -> tuple[Any, Any]:
     """R (square) and Qᵀb of A = QR; Q is not formed."""
     xp: Any = np if isinstance(A, np.ndarray) else jnp
     n = A.shape[1]
-    R = _triangular_factor(xp.concatenate([A, b[:, None]], axis=1), device)[:n]
+    R = _triangular_factor(xp.concatenate([A, b[:, None]], axis=1))[:n]
     if len(R) < n:  # fewer rows than columns
         R = xp.concatenate([R, xp.zeros((n - len(R), n + 1))])
     return R[:, :n], R[:, n]
 
 
-def _damp(R: Any, right: Any, damping: float, device: jax.Device | None = None) -> tuple[Any, Any]:
+def _damp(R: Any, right: Any, damping: float) -> tuple[Any, Any]:
     """Triangular factor of [R; damping I], and the right-hand side transformed accordingly."""
     n = len(right)
-    if isinstance(R, np.ndarray) and not _is_for_device((2 * n, n), device):
+    if isinstance(R, np.ndarray):
         below = np.diag(np.full(n, float(damping)))
         factor, reflectors, blocks, _ = scipy.linalg.lapack.dtpqrt(
             n, min(_BLOCK, n), R, below, overwrite_b=True
@@ -286,47 +301,19 @@ def _damp(R: Any, right: Any, damping: float, device: jax.Device | None = None) 
             n, reflectors, blocks, right[:, None], np.zeros((n, 1)), trans="T"
         )
         return np.triu(factor), top[:, 0]
-    xp: Any = np if isinstance(R, np.ndarray) else jnp
-    tall = xp.concatenate([xp.concatenate([R, right[:, None]], axis=1), xp.eye(n, n + 1) * damping])
-    factor = _triangular_factor(tall, device)
+    tall = jnp.concatenate(
+        [jnp.concatenate([R, right[:, None]], axis=1), jnp.eye(n, n + 1) * damping]
+    )
+    factor = _triangular_factor(tall)
     return factor[:n, :n], factor[:n, n]
 
 
-def _triangular_factor(A: Any, device: jax.Device | None) -> Any:
-    """R of A = QR; of a NumPy array on a CPU, or if it is large on the `device`."""
-    if not isinstance(A, np.ndarray):
-        return _compiled_qr(A)
-    if not _is_for_device(A.shape, device):
-        return _parallel_qr(A)
-    # Zero rows and columns do not change R: few shapes are ever compiled.
-    padded = np.zeros((_padded_size(A.shape[0]), _padded_size(A.shape[1])))
-    padded[: A.shape[0], : A.shape[1]] = A
-    try:
-        R = np.asarray(_compiled_qr(jax.device_put(padded, device)))
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        return _parallel_qr(A)
-    return R[: min(A.shape), : A.shape[1]]
+def _triangular_factor(A: Any) -> Any:
+    """R of A = QR."""
+    return _parallel_qr(A) if isinstance(A, np.ndarray) else _compiled_qr(A)
 
 
 _compiled_qr = jax.jit(partial(jnp.linalg.qr, mode="r"))
-
-
-def _is_for_device(shape: tuple[int, int], device: jax.Device | None) -> bool:
-    """Whether the factorisation of a matrix is enough work to send it to a device."""
-    is_cpu = device is None or device.platform == "cpu"
-    return not is_cpu and 2.0 * max(shape) * min(shape) ** 2 > _DEVICE_FLOPS
-
-
-def _padded_size(size: int) -> int:
-    """The smallest of 1, 1.5, 2, 3, 4, 6, 8, 12, ... that is not smaller, times 256."""
-    unit, steps = 256, 1
-    while unit * steps < size:
-        if 3 * unit * steps >= 2 * size:
-            return unit * steps * 3 // 2
-        steps *= 2
-    return unit * steps
 
 
 def _parallel_qr(A: np.ndarray) -> np.ndarray:
@@ -352,7 +339,7 @@ def _host_qr(A: np.ndarray) -> np.ndarray:
 
 
 @_for_numpy_and_jax
-def _scale_columns(xp: Any, A: Array) -> tuple[Array, Array, Array]:
+def scale_columns(xp: Any, A: Array) -> tuple[Array, Array, Array]:
     """Scale columns to unit norm. Returns the matrix, the factors, and the mask of columns in use.
 
     Negligible columns become zero.

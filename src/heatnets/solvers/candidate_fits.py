@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -13,6 +13,7 @@ from heatnets._core.statistics import rms
 from heatnets.features.features import Equation, Feature
 from heatnets.fit import least_squares
 from heatnets.fit.collocation import PLACEMENTS, Points
+from heatnets.fit.device_least_squares import damped_system
 from heatnets.fit.entry_cache import EntryCache
 from heatnets.fit.iteration import CandidateFit
 from heatnets.fit.least_squares import LeastSquaresResult
@@ -152,29 +153,28 @@ class Dictionary:
         rare paths the residual is then very large. Among the fits whose score is nearly the best,
         the one with the strongest damping is returned.
         """
-        highest = max(degrees)
-        A, b = self.rows.system(columns, highest)
         constraint = None
         if 0 in self.kinds and not self.problem.zero_initial:
             # φ_j(0, ·) = u0 for features from u0, zero for the others.
-            start = (self.kind[columns] == 0).astype(float)
-            constraint = np.concatenate([start, np.zeros(highest * len(columns))])
+            constraint = (self.kind[columns] == 0).astype(float)
         rcond = self.options.rcond if damping is None else damping
         # Columns are ordered by degree: one factorisation serves all degrees.
-        system, fits = least_squares.Damped(A, b, constraint, self.ctx.device), []
+        system, fits = damped_system(self.rows, columns, max(degrees), constraint), []
         for degree in degrees:
-            unknowns = (degree + 1) * len(columns)
-            damped = [system.fit(r, unknowns) for r in (DAMPINGS if rcond is None else (rcond,))]
-            part = A[:, :unknowns]
-            solved = [one for one in damped if one is not None] or [
-                least_squares.solve(
-                    part, b, "svd", None, 0.0, None if constraint is None else constraint[:unknowns]
-                )
-            ]
-            fits.append(
-                self._best([self.assess(columns, degree, one, (part, b)) for one in solved])
-            )
+            solved = system.fits(
+                DAMPINGS if rcond is None else (rcond,), (degree + 1) * len(columns)
+            ) or [self._solve_by_svd(columns, degree, constraint)]
+            fits.append(self._best([self.assess(columns, degree, one) for one in solved]))
         return fits
+
+    def _solve_by_svd(
+        self, columns: np.ndarray, degree: int, constraint: np.ndarray | None
+    ) -> LeastSquaresResult:
+        """The weights where no damped fit is finite."""
+        if constraint is not None:
+            constraint = np.concatenate([constraint, np.zeros(degree * len(columns))])
+        A, b = self.rows.system(columns, degree)
+        return least_squares.solve(A, b, "svd", None, 0.0, constraint)
 
     def _best(self, candidates: list[CandidateFit]) -> CandidateFit:
         """The most strongly damped of the fits whose score is nearly the best."""
@@ -188,12 +188,11 @@ class Dictionary:
         best = min(fit.score for fit in fits)
         return next(fit for fit in reversed(fits) if fit.score <= _NEARLY_BEST * best)
 
-    def assess(
-        self, columns: np.ndarray, degree: int, solved: LeastSquaresResult, system: tuple[Any, Any]
-    ) -> CandidateFit:
+    def assess(self, columns: np.ndarray, degree: int, solved: LeastSquaresResult) -> CandidateFit:
         """Estimate the error of the solution of a system on the validation set."""
-        A, b = system
-        estimate = self.validation.assess(np.asarray(solved.weights), columns, degree, self.rows)
+        weights = np.asarray(solved.weights)
+        estimate = self.validation.assess(weights, columns, degree, self.rows)
+        misfit = rms(self.rows.residual(weights, columns, degree))
         score = max(estimate.spread, estimate.disagreement)
         if not estimate.excess <= EXCESS:
             score = max(score, estimate.excess)
@@ -203,7 +202,7 @@ class Dictionary:
             degree=degree,
             solved=solved,
             error=float(max(min(estimate.error, estimate.high), estimate.disagreement)),
-            training_residual=rms(np.asarray(A @ solved.weights - b)) / estimate.size,
+            training_residual=misfit / estimate.size,
             validation_residual=estimate.residual,
             score=score,
         )

@@ -18,7 +18,7 @@ from heatnets.certify import error_equation
 from heatnets.certify.importance_points import WeightedPoints
 from heatnets.certify.reference_values import ReferenceValues, reference_stream
 from heatnets.features.features import Equation
-from heatnets.fit.assembly import initial_values, linearize_source, time_columns, time_powers
+from heatnets.fit.assembly import initial_values, linearize_source, time_powers
 from heatnets.fit.entry_cache import EntryCache
 from heatnets.solvers.run import Run
 
@@ -204,11 +204,9 @@ class ValidationSet:
         """Samples of the error of a fit, and what they are computed from."""
         paths, cache = self.paths, self.cache
         n = paths.s.size
-        A, source = cache.system(columns, degree, slice(n))
-        V = time_columns(
-            cache.values[n:, columns], cache.points[0][n:], degree, self.problem.horizon
-        )
-        residual, grown = (source - A @ weights).reshape(paths.weight.shape), np.ones(())
+        on_paths, starts = slice(n), slice(n, None)
+        residual, grown = cache.residual(weights, columns, degree, on_paths), np.ones(())
+        residual = residual.reshape(paths.weight.shape)
         if self.problem.source.uses_u:
             # An error grows along the path by exp(∫ f_u), with the mean of f_u at both ends.
             lag = paths.t[:, None] - paths.s
@@ -219,9 +217,11 @@ class ValidationSet:
             np.max(np.abs(np.maximum(grown, 1.0) * residual))
         ) + float(np.max(np.abs(self.missed)))
         largest *= float(np.max(self.value_scale)) * max(1.0, float(np.max(paths.grown)))
-        value = self.factor * (V @ weights)
-        terms = self.factor * (np.abs(V) @ np.abs(weights))
-        return ErrorSamples(samples, residual, source, value, terms, largest)
+        value, terms = (
+            self.factor * cache.fitted(weights, columns, degree, starts, moduli=moduli)
+            for moduli in (False, True)
+        )
+        return ErrorSamples(samples, residual, cache.forcing[on_paths], value, terms, largest)
 
 
 class Verdict(NamedTuple):
