@@ -17,6 +17,7 @@ import heatnets as hn
 from heatnets._core.execution import make_context
 from heatnets.features.equation import build_equation
 from heatnets.fit import device_least_squares
+from heatnets.fit.assembly import time_columns
 from heatnets.fit.device_least_squares import DeviceDamped, padded_size
 from heatnets.fit.least_squares import SOLVERS, ridge_to_prior, solve
 from heatnets.solvers.candidate_fits import Dictionary
@@ -281,6 +282,22 @@ def test_entries_on_a_device_are_those_of_the_linearized_equation(rows):
     assert not np.any(np.asarray(values[:, 96:]))
     w = np.random.default_rng(0).standard_normal(96)
     np.testing.assert_allclose(changed.residual(w, np.arange(96), 0), b - A @ w, atol=1e-10)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("columns", [np.arange(96), np.arange(3, 90, 2)], ids=["all", "some"])
+def test_fits_are_those_of_their_columns(rows, columns):
+    """Values, sums of moduli and residuals without forming the columns t^k φ_j."""
+    t, w = rows.points[0], np.random.default_rng(0).standard_normal(4 * len(columns))
+    V = time_columns(rows.values[:, columns], t, 3, rows.problem.horizon)
+    A, b = rows.system(columns, 3)
+    part = slice(5, 700)
+    for result, expected in (
+        (rows.fitted(w, columns, 3, part), V @ w),
+        (rows.fitted(w, columns, 3, part, moduli=True), np.abs(V) @ np.abs(w)),
+        (rows.residual(w, columns, 3, part), b - A @ w),
+    ):
+        np.testing.assert_allclose(result, expected[part], rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize(

@@ -388,10 +388,7 @@ def _choose_designs(dictionary: Dictionary, fit: CandidateFit, growing: list[str
 def _score(dictionary: Dictionary, numbers: list[int], size: int, fit: CandidateFit) -> float:
     """Score of the first `size` features of some designs, with the degree and damping of `fit`.
 
-    Only cached entries are used. What the fit itself has is not solved again.
+    Only cached entries are used.
     """
     columns = np.flatnonzero(np.isin(dictionary.design, numbers) & (dictionary.rank < size))
-    is_fit = len(columns) == len(dictionary.kind) == fit.features
-    if is_fit and not dictionary.problem.source.uses_u:
-        return fit.score
-    return dictionary.solve(columns, fit.degree, fit.solved.rcond).score
+    return dictionary.refit(fit, columns).score

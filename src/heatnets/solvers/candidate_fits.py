@@ -143,6 +143,13 @@ class Dictionary:
         """Fit the weights of some columns; as `solve_degrees`, for one degree."""
         return self.solve_degrees(columns, (degree,), damping)[0]
 
+    def refit(self, fit: CandidateFit, columns: np.ndarray) -> CandidateFit:
+        """Fit some columns with the degree and damping of a fit; itself if it has just these."""
+        is_same = len(columns) == len(self.kind) == fit.features
+        if is_same and not self.problem.source.uses_u:
+            return fit
+        return self.solve(columns, fit.degree, fit.solved.rcond)
+
     def solve_degrees(
         self, columns: np.ndarray, degrees: Sequence[int], damping: float | None = None
     ) -> list[CandidateFit]:
