@@ -24,13 +24,12 @@ import stranger_shapes as shapes
 import stranger_truth as st
 import strangers
 
-RNG = np.random.default_rng(0)
-
 
 def gaussians(k: int, n: int = 6) -> tuple[np.ndarray, np.ndarray]:
-    """Means and covariances, correlated."""
-    S = RNG.standard_normal((n, k, k)) / np.sqrt(2 * k)
-    return RNG.standard_normal((n, k)), S @ np.swapaxes(S, 1, 2) + 0.05 * np.eye(k)
+    """Means and covariances, correlated; the same in every test."""
+    rng = np.random.default_rng(k)
+    S = rng.standard_normal((n, k, k)) / np.sqrt(2 * k)
+    return rng.standard_normal((n, k)), S @ np.swapaxes(S, 1, 2) + 0.05 * np.eye(k)
 
 
 def brute(code: str, m: np.ndarray, V: np.ndarray, nodes: int) -> np.ndarray:
@@ -155,8 +154,8 @@ def test_full_dimensional_closed_forms():
     exp(-|x|²/(s d)), mean cos and |x|²/d are held against closed forms, 1/(1 + |x|²/d) and the
     mean of x⁴ against Monte Carlo.
     """
-    d, D, t = 7, 0.3, np.array([0.4])
-    law, y, zero = st.Law(d, D), RNG.uniform(-1, 1, (1, d)), np.zeros(1)
+    d, D, t, rng = 7, 0.3, np.array([0.4]), np.random.default_rng(0)
+    law, y, zero = st.Law(d, D), rng.uniform(-1, 1, (1, d)), np.zeros(1)
     wide = 1.5 * d + 4 * D * t[0]
     assert st.bell(1.5).mean(law, y, zero, t, 0)[0] == pytest.approx(
         (1.5 * d / wide) ** (d / 2) * np.exp(-np.sum(y**2) / wide)
@@ -167,7 +166,7 @@ def test_full_dimensional_closed_forms():
     assert st.mean_power(2).mean(law, y, zero, t, 0)[0] == pytest.approx(
         np.mean(y**2) + 2 * D * t[0]
     )
-    ends = y + np.sqrt(2 * D * t[0]) * RNG.standard_normal((200_000, d))
+    ends = y + np.sqrt(2 * D * t[0]) * rng.standard_normal((200_000, d))
     for shape, f in (
         (st.rational_bell(), lambda x: 1 / (1 + np.mean(x**2, axis=1))),
         (st.mean_power(4), lambda x: np.mean(x**4, axis=1)),
