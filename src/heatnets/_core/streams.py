@@ -8,10 +8,13 @@ averaged, come from JAX keys, so that they never leave the device.
 from __future__ import annotations
 
 import hashlib
+import math
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from heatnets._core.errors import check_int
 
@@ -31,6 +34,39 @@ def _sequence(seed: int, stream: str, mark: Mark = ()) -> np.random.SeedSequence
 def generator(seed: int, stream: str, mark: Mark = ()) -> np.random.Generator:
     """The NumPy generator of a named stream; each mark has an independent one."""
     return np.random.Generator(np.random.PCG64DXSM(_sequence(seed, stream, mark)))
+
+
+_LARGE = 2**23  # numbers: fewer take less than a tenth of a second
+_BLOCK = 2**21  # numbers that one thread draws at a time
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
+    """Standard normal numbers; many are drawn in blocks, by as many threads as there are cores."""
+    return _draw(rng, "standard_normal", shape)
+
+
+def uniform(rng: np.random.Generator, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
+    """Uniform numbers in [0, 1), drawn like `normal`."""
+    return _draw(rng, "random", shape)
+
+
+def _draw(rng: np.random.Generator, law: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers of a law of NumPy's generators; each block of many has a generator of its own.
+
+    The numbers do not depend on the number of threads. A call for many advances `rng`, too: the
+    next one gets other generators.
+    """
+    if math.prod(shape) < _LARGE:
+        return np.asarray(getattr(rng, law)(shape))
+    numbers = np.empty(math.prod(shape))
+    blocks = np.split(numbers, range(_BLOCK, len(numbers), _BLOCK))
+
+    def fill(child: np.random.Generator, block: np.ndarray) -> None:
+        getattr(child, law)(out=block)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(fill, rng.spawn(len(blocks)), blocks))
+    return numbers.reshape(shape)
 
 
 def mark(*parts: bytes) -> Mark:

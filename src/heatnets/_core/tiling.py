@@ -287,14 +287,19 @@ def _map_chunks(
     rows, done, pieces = len(points[0]), 0, []
     height = _common_height(rows, height)
     for start in _chunk_starts(rows, height):
-        chunk = (p[start : start + height] for p in points)
-        padded = (np.concatenate([p, np.repeat(p[-1:], height - len(p), axis=0)]) for p in chunk)
-        piece = jax.tree.map(np.asarray, run(tuple(padded)))
+        chunk = tuple(_padded(p[start : start + height], height) for p in points)
+        piece = jax.tree.map(np.asarray, run(chunk))
         # The last chunk overlaps the one before it, or runs past the end: keep only new rows.
         pieces.append(jax.tree.map(lambda a, first=done - start: a[first : rows - start], piece))
         done = min(start + height, rows)
         report(done)
     return jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+
+
+def _padded(points: np.ndarray, height: int) -> np.ndarray:
+    """An array with `height` rows: the last one is repeated."""
+    missing = height - len(points)
+    return np.concatenate([points, np.repeat(points[-1:], missing, axis=0)]) if missing else points
 
 
 def _common_height(rows: int, largest: int) -> int:

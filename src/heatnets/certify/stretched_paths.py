@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from heatnets._core import streams
 from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import map_points
 from heatnets.certify.importance_points import WeightedPoints, choose_points
@@ -112,7 +113,7 @@ def draw_stretched(
     `direction` is broadcast to (*shape, m).
     """
     simulator = problem.paths
-    normal = rng.standard_normal((*shape, noise_size(problem)))
+    normal = streams.normal(rng, (*shape, noise_size(problem)))
     normal, ratio = stretch(rng, normal, direction, stretching)
     normal = normal.reshape(*shape, *simulator.noise_shape(problem.dim))
     return simulator.scale_noise(normal), ratio
@@ -138,7 +139,7 @@ def find_directions(
     empty = np.zeros((0, width + problem.dim + 1))
     chosen, known = Directions(empty[:, :width], empty[:, width:-1]), empty
     for _ in range(2):
-        normal = rng.standard_normal((count, width))
+        normal = streams.normal(rng, (count, width))
         if len(chosen):
             along = chosen.noise[rng.integers(len(chosen), size=count)]
             normal, _ = stretch(rng, normal, along, FAR)

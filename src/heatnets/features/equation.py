@@ -41,7 +41,8 @@ def equation_values_only(problem: CanonicalProblem) -> Equation:
         "source": problem.feature_source,
         "reaction": problem.reaction_flow,
     }
-    data = {name: function for name, function in functions.items() if function is not None}
+    # On the device once, not in each call of a compiled program.
+    data = {k: _arrays_on_device(f) for k, f in functions.items() if f is not None}
     if problem.coefficients is None:
         return _pre_integrated(problem, Equation(diffusion, without_derivatives(data)))
     paths = to_jax(problem.feature_paths)
@@ -124,6 +125,11 @@ def _is_reducible(function: Function, dim: int) -> bool:
     except NotReducible:
         return False
     return True
+
+
+def _arrays_on_device(function: Function) -> Function:
+    """A function whose NumPy arrays are JAX arrays; its floats stay part of the program."""
+    return jax.tree.map(lambda a: jax.device_put(a) if isinstance(a, np.ndarray) else a, function)
 
 
 def to_jax(tree: Any) -> Any:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from heatnets._core import streams
 from heatnets._core.execution import current_context
 from heatnets._core.tiling import map_points
 from heatnets.pde.coefficients import CoefficientField
@@ -77,7 +78,7 @@ class PathSimulator(eqx.Module):
 
     def sample_noise(self, rng: Any, shape: tuple[int, ...], dim: int) -> np.ndarray:
         """Random noise for an array of paths, (*shape, *noise_shape(dim))."""
-        return self.scale_noise(rng.standard_normal((*shape, *self.noise_shape(dim))))
+        return self.scale_noise(streams.normal(rng, (*shape, *self.noise_shape(dim))))
 
 
 class ExactPaths(PathSimulator):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from heatnets._core import streams
 from heatnets._core.errors import InputError, short_repr
 
 
@@ -119,7 +120,7 @@ class Box(Region):
         return np.all((x >= self.low - slack) & (x <= self.high + slack), axis=1)
 
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
-        return self.low + (self.high - self.low) * rng.random((count, dim))
+        return self.low + (self.high - self.low) * streams.uniform(rng, (count, dim))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,7 +190,7 @@ class Normal(Region):
         return np.sum(((x - self.mean) / self.std) ** 2, axis=1) <= dim + 3 * np.sqrt(2 * dim) + 3
 
     def sample(self, rng: np.random.Generator, count: int, dim: int) -> np.ndarray:
-        return self.mean + self.std * rng.standard_normal((count, dim))
+        return self.mean + self.std * streams.normal(rng, (count, dim))
 
 
 def _check_numbers(region: str, name: str, value: Any) -> np.ndarray:
