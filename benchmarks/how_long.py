@@ -14,10 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -25,6 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+from processes import in_new_process
 from seconds import allen_cahn, hamilton_jacobi, smooth_heat, varying
 
 import heatnets as hn
@@ -76,35 +73,15 @@ def run_one(kind: str, dim: int) -> dict[str, Any]:
     problem = KINDS[kind][0](dim)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", hn.HeatnetsWarning)
-        start, used = time.perf_counter(), _cpu_seconds()
+        start, used = time.perf_counter(), time.process_time()
         u = hn.solve(problem)
     return {
         "wall": time.perf_counter() - start,
-        "cpu": _cpu_seconds() - used,
+        "cpu": time.process_time() - used,
         "estimated": u.stats["estimated_error"],
         "met": bool(u.stats["tolerance_met"]),
         "features": sum(u.stats["features"]),
     }
-
-
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def in_new_process(kind: str, dim: int, cache: str) -> dict[str, Any]:
-    """`run_one` in a process of its own, with compiled programs in the directory `cache`."""
-    kept = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
-    done = subprocess.run(
-        [sys.executable, __file__, "--case", kind, str(dim)],
-        env={**kept, "HEATNETS_CACHE": cache},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{kind}, d = {dim}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
@@ -126,7 +103,9 @@ def main() -> None:
             continue
         for dim in dims:
             with tempfile.TemporaryDirectory() as cache:
-                cold, warm = (in_new_process(kind, dim, cache) for _ in range(2))
+                cold, warm = (
+                    in_new_process(__file__, kind, str(dim), cache=cache) for _ in range(2)
+                )
             error = f"{warm['estimated']:.1e}{'' if warm['met'] else ' (not met)'}"
             print(
                 f"| {kind} | {dim} | {cold['cpu']:.1f} | {warm['cpu']:.1f} | {cold['wall']:.1f} "

@@ -31,6 +31,24 @@ def cores_for(workers: int) -> Queue[set[int]]:
     return cores
 
 
+def in_new_process(script: str, *case: str, cache: str | None = None) -> dict[str, Any]:
+    """The JSON object that `script --case ...` prints last, in a process of its own.
+
+    Compiled programs are kept in the directory `cache`, or nowhere.
+    """
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"}
+    done = subprocess.run(
+        [sys.executable, script, "--case", *case],
+        env=environment | ({"HEATNETS_CACHE": cache} if cache else {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"{', '.join(case)}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def spread(
     script: str,
     cells: Iterable[tuple[Any, list[str]]],

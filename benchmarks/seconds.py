@@ -14,9 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -26,6 +23,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from processes import in_new_process
 
 import heatnets as hn
 
@@ -156,18 +154,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             for cache in ("cold", "warm"):
                 start = time.perf_counter()
-                done = subprocess.run(
-                    [sys.executable, __file__, "--case", name],
-                    env={**os.environ, "HEATNETS_CACHE": directory},
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                )
+                r = in_new_process(__file__, name, cache=directory)
                 seconds = time.perf_counter() - start
-                if done.returncode:
-                    print(f"| {name} | {cache} | failed: {done.stderr[-200:]} |")
-                    continue
-                r = json.loads(done.stdout.splitlines()[-1])
                 print(
                     f"| {name} | {cache} | {seconds:.1f} | {r['solve']:.1f} | {r['certify']:.1f} "
                     f"| {r['met']} | {r['certified']} | {r['half-width']:.0e} "

@@ -15,16 +15,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import jax
+from processes import in_new_process
 from seconds import allen_cahn, varying
 
 import heatnets as hn
@@ -53,11 +50,11 @@ def run_one(name: str, limited: bool) -> dict[str, Any]:
     problem = CASES[name]()
     options: dict[str, Any] = {"seconds": LIMIT} if limited else {"max_rounds": 1}
     jax.monitoring.register_event_duration_secs_listener(listen)
-    start, used = time.perf_counter(), _cpu_seconds()
+    start, used = time.perf_counter(), time.process_time()
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         u = hn.solve(problem, tol=0, **options)
-    wall, cpu = time.perf_counter() - start, _cpu_seconds() - used
+    wall, cpu = time.perf_counter() - start, time.process_time() - used
     warned = any("`seconds`" in str(warning.message) for warning in heard)
     return {
         "wall": wall,
@@ -79,25 +76,6 @@ def _total(intervals: list[tuple[float, float]]) -> float:
     return total
 
 
-def _cpu_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def in_new_process(name: str, kind: str) -> dict[str, Any]:
-    """`run_one` in a process of its own, without a compilation cache."""
-    done = subprocess.run(
-        [sys.executable, __file__, "--case", name, kind],
-        env={k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{name}: {done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -113,8 +91,8 @@ def main() -> None:
     for name in CASES:
         if not name.startswith(tuple(args.cases)):
             continue
-        share = in_new_process(name, "one round")["compiling"]
-        r = in_new_process(name, "limited")
+        share = in_new_process(__file__, name, "one round")["compiling"]
+        r = in_new_process(__file__, name, "limited")
         kept = "yes" if r["wall"] <= ALLOWED + share else "NO"
         said = "yes" if r["said"] else f"NO: {r['stopped']}"
         print(
