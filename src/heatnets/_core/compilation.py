@@ -46,7 +46,11 @@ def compiler_options(platform: str, is_small: bool) -> dict[str, Any] | None:
     if platform == "cpu":
         if not is_small:
             return None
-        options = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+        options = {
+            "xla_backend_optimization_level": 0,
+            "xla_cpu_use_fusion_emitters": False,
+            "xla_cpu_parallel_codegen_split_count": 1,  # the parts of 32 would be tiny
+        }
     else:
         options = {"xla_gpu_experimental_enable_fusion_autotuner": False}
     try:  # other versions of XLA may not know these options
