@@ -23,7 +23,7 @@ from heatnets.certify import data_checks
 from heatnets.certify.certificate import rounded
 from heatnets.cli.solve import _columns, _describe
 from heatnets.io.problem_files import CertifyRequest
-from heatnets.pde import function
+from heatnets.pde import constant_folding
 from heatnets.plotting import solve_report
 from heatnets.solvers import entry
 
@@ -331,17 +331,17 @@ def test_constants_by_their_programs():
         (lambda x: 0.0 * jnp.sum(x) + inner(x), 1.0),
         (lambda x: jnp.where(x[0] > 0, 2.0, 2.0), 2.0),
     ):
-        assert function.constant(f, point) == value
+        assert constant_folding.constant(f, point) == value
     for f in (
         lambda x: x[0],
         lambda x: inner(x) * x[1],
         lambda x: jnp.where(x[0] > 0, 2.0, 3.0),
         wall(0.0, 9.0),
     ):
-        assert function.constant(f, point) is None
+        assert constant_folding.constant(f, point) is None
     cubic = lambda t, x, u: u - u**3 + 0.0 * x[0]  # noqa: E731
-    assert function.constant(cubic, number, point, 0.0) == 0.0
-    assert function.constant(cubic, number, point, number) is None
+    assert constant_folding.constant(cubic, number, point, 0.0) == 0.0
+    assert constant_folding.constant(cubic, number, point, number) is None
 
 
 def test_a_reaction_at_rest_is_certified():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import heatnets as hn
-from heatnets.pde.function import format_points
+from heatnets.pde.function_values import format_points
 
 
 def smooth(x):

@@ -25,7 +25,8 @@ from heatnets.features.features import Antithetic, TransportedReaction
 from heatnets.fit.collocation import uniform
 from heatnets.fit.entry_cache import EntryCache
 from heatnets.fit.iteration import Newton, Picard
-from heatnets.pde.function import Function, has_jump
+from heatnets.pde.function import Function
+from heatnets.pde.function_values import has_jump
 from heatnets.pde.laplacian import ComposedFunction
 from heatnets.pde.sources import ChebyshevSource, ReactionFlow
 

@@ -28,7 +28,7 @@ from heatnets.fit.network_function import AtTime, NetworkFunction, network_funct
 from heatnets.pde import smoothness
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.fingerprint import fingerprint
-from heatnets.pde.function import format_point
+from heatnets.pde.function_values import format_point
 from heatnets.pde.problem import Problem
 from heatnets.summary import UNSOLVED as UNSOLVED
 from heatnets.summary import SolveSummary, is_solved

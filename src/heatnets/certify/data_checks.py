@@ -17,7 +17,8 @@ from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import map_points
 from heatnets.fit.collocation import sample_points
 from heatnets.pde.canonical import CanonicalProblem
-from heatnets.pde.function import Function, constant
+from heatnets.pde.constant_folding import constant
+from heatnets.pde.function import Function
 from heatnets.pde.paths import PathSimulator
 
 PATHS = 4096

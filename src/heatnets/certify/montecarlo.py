@@ -38,7 +38,7 @@ from heatnets.features.equation import equation_values_only, to_jax
 from heatnets.features.features import Equation
 from heatnets.features.kernels import KernelSource, LagTransform
 from heatnets.pde.canonical import CanonicalProblem
-from heatnets.pde.function import format_point
+from heatnets.pde.function_values import format_point
 from heatnets.pde.paths import PathSimulator
 from heatnets.pde.problem import Problem
 

@@ -232,7 +232,7 @@ def _summarise(
     notes: list[str],
 ) -> SolveSummary:
     """The summary of a solve with its certified values; a request that failed is not certified."""
-    from heatnets.pde.function import format_points
+    from heatnets.pde.function_values import format_points
 
     more = dict[str, str]()
     points = format_points([(request.t, request.x) for request, _ in certificates])

@@ -134,7 +134,7 @@ class _Lines:
     """
 
     def __init__(self, console: Any, choices: list[dict[str, Any]], task: Task) -> None:
-        from heatnets.pde.function import format_points
+        from heatnets.pde.function_values import format_points
 
         self._console = console
         self._widths = {

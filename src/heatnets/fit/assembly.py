@@ -19,7 +19,7 @@ from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import assemble_matrix, map_points
 from heatnets.features.features import Equation, Feature
 from heatnets.fit.collocation import Points
-from heatnets.pde.function import format_point
+from heatnets.pde.function_values import format_point
 from heatnets.pde.sources import Source, SourceLinearization
 
 

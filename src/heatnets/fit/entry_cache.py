@@ -30,7 +30,7 @@ from heatnets.fit.assembly import (
 from heatnets.fit.collocation import Points
 from heatnets.fit.network import gradients
 from heatnets.pde.canonical import CanonicalProblem
-from heatnets.pde.function import format_point
+from heatnets.pde.function_values import format_point
 
 quietly = np.errstate(all="ignore")  # no NumPy warnings: values are checked, with own messages
 

@@ -27,7 +27,9 @@ from heatnets.pde.diffusion import (
     make_diffusion,
     not_definite,
 )
-from heatnets.pde.function import Function, check_function, evaluate_at, format_point, has_jump
+from heatnets.pde.function import Function
+from heatnets.pde.function_checks import check_function
+from heatnets.pde.function_values import evaluate_at, format_point, has_jump
 from heatnets.pde.laplacian import gradient
 from heatnets.pde.processes import check_vector
 from heatnets.pde.transforms import TransformChain

@@ -12,7 +12,7 @@ import numpy as np
 
 from heatnets._core import streams
 from heatnets._core.precision import with_x64
-from heatnets.pde.function import evaluate_at
+from heatnets.pde.function_values import evaluate_at
 from heatnets.pde.problem import Problem
 
 _POINTS = 8  # number of points

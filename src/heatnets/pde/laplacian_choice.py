@@ -23,7 +23,9 @@ from heatnets._core.compilation import compiled, is_small_call
 from heatnets._core.errors import InputError, NumericalError
 from heatnets.pde import coordinate_sums
 from heatnets.pde.diffusion import Diffusion
-from heatnets.pde.function import Function, check_differentiable, format_point
+from heatnets.pde.function import Function
+from heatnets.pde.function_checks import check_differentiable
+from heatnets.pde.function_values import format_point
 from heatnets.pde.laplacian import (
     CLOSED_FORM,
     METHODS,

@@ -9,7 +9,7 @@ import numpy as np
 from heatnets._core.errors import InputError, WarningLog
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField, check_elliptic, check_step, with_jumps
-from heatnets.pde.function import format_point
+from heatnets.pde.function_values import format_point
 
 _STIFF = 2.0  # largest ratio of path displacements with half as many steps and with all of them
 _EXPLODED = 1e6  # a path explodes beyond this multiple of (size of the region + spread of paths)

@@ -31,7 +31,9 @@ from heatnets._core.precision import LOW, is_rounded, with_x64
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField, GivenOperator, make_field
 from heatnets.pde.diffusion import Factor, LowRank, is_function
-from heatnets.pde.function import Function, check_function, probe_finite
+from heatnets.pde.function import Function
+from heatnets.pde.function_checks import check_function
+from heatnets.pde.function_values import probe_finite
 from heatnets.pde.linear_drift import linear_drift_note
 from heatnets.pde.probing import PathSample, check_coefficients
 from heatnets.pde.processes import DriftDiffusion, GeometricBrownian, Process

@@ -22,14 +22,9 @@ from heatnets._core.execution import ExecutionContext
 from heatnets._core.tiling import map_points
 from heatnets.pde.canonical import CanonicalProblem
 from heatnets.pde.coefficients import CoefficientField
-from heatnets.pde.function import (
-    Arrays,
-    Function,
-    check_differentiable,
-    choose_half,
-    evaluate_at,
-    has_jump,
-)
+from heatnets.pde.function import Function
+from heatnets.pde.function_checks import check_differentiable
+from heatnets.pde.function_values import Arrays, choose_half, evaluate_at, has_jump
 
 # Gauss nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (

@@ -20,7 +20,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from heatnets._core.errors import InputError
-from heatnets.pde.function import Arrays, Function, evaluate_at, has_jump, probe_finite
+from heatnets.pde.function import Function
+from heatnets.pde.function_values import Arrays, evaluate_at, has_jump, probe_finite
 from heatnets.pde.transforms import TransformChain
 
 # Runge-Kutta steps of a reaction flow in a feature: if f does not depend on x, and if it does (then

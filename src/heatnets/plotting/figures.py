@@ -20,7 +20,7 @@ from heatnets._core.statistics import rms
 from heatnets.certify.certificate import Certificate
 from heatnets.certify.explain import Explanation
 from heatnets.metrics import random_points
-from heatnets.pde.function import format_point
+from heatnets.pde.function_values import format_point
 from heatnets.plotting.line_plots import (
     LOG_FLOOR,
     CertifiedPoints,

@@ -12,7 +12,7 @@ import numpy as np
 from heatnets import __version__
 from heatnets._core.errors import HeatnetsError
 from heatnets.certify.certificate import Certificate, rounded
-from heatnets.pde.function import format_points
+from heatnets.pde.function_values import format_points
 from heatnets.plotting import figures, html
 from heatnets.plotting.html import Picture, Section, number, plain_table, seconds
 from heatnets.plotting.line_plots import rms_size

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from heatnets.certify.certificate import rounded
-from heatnets.pde.function import format_point
+from heatnets.pde.function_values import format_point
 from heatnets.plotting import html
 from heatnets.plotting.html import Picture, Section, number, plain_table, seconds
 from heatnets.plotting.style import COLOURS, legend_above, panels
