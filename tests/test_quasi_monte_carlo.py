@@ -2,13 +2,22 @@
 
 import warnings
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
 
 import heatnets as hn
-from heatnets.certify.quasi_monte_carlo import NETS
+from heatnets._core.execution import make_context
+from heatnets.certify.quasi_monte_carlo import (
+    NETS,
+    NetPoints,
+    Rotation,
+    leading_rotation,
+    net_means,
+)
+from heatnets.features.equation import equation_values_only
 
 DIM, HORIZON, STEP = 3, 0.2, 0.5
 
@@ -93,3 +102,99 @@ def test_a_half_width_is_reached_with_further_points_of_the_same_nets(solved):
     assert sure.samples > first.samples
     assert np.log2(sure.samples) % 1 == 0
     assert abs(sure.value - exact(data, x.sum())) < 1.5 * sure.halfwidth
+
+
+def margrabe(left, x):
+    """E[max(X_1 - X_2, 0)] for independent assets without drift; `left` is the time to maturity."""
+    width = jnp.hypot(*VOLATILITY) * jnp.sqrt(jnp.maximum(left, 1e-300))
+    high = (jnp.log(x[0] / x[1]) + 0.5 * width**2) / width
+    cdf = jax.scipy.stats.norm.cdf
+    return x[0] * cdf(high) - x[1] * cdf(high - width)
+
+
+VOLATILITY = np.array([0.2, 0.4])
+
+
+@pytest.fixture(scope="module")
+def exchange():
+    """An option to exchange one of two assets for the other."""
+    return hn.Problem(
+        2,
+        1.0,
+        terminal=lambda x: jnp.maximum(x[0] - x[1], 0.0),
+        process=hn.GeometricBrownian(VOLATILITY, 0.0, np.eye(2)),
+        region=hn.Box(80.0, 120.0),
+        exact=lambda t, x: margrabe(1.0 - t, x),
+    )
+
+
+def rows_of(problem, points, part, seed=0):
+    problem = problem.canonical
+    rotation = Rotation.onto(np.array([[0.6], [0.8]]))
+    rng = np.random.default_rng(seed)
+    with jax.enable_x64(True):
+        data = equation_values_only(problem)
+        return net_means(problem, data, points, part, rng, make_context(), rotation=rotation)
+
+
+def test_means_over_nets_are_unbiased_and_hardly_depend_on_each_other(exchange):
+    """At one point: the mean of 256 is off by as much as independent ones would be.
+
+    Their number is that of four groups that share scrambled coordinates: were all of a group alike,
+    the mean would be off by eight times as much.
+    """
+    x = np.array([100.0, 110.0])
+    where = exchange.transform.to_canonical(np.zeros(256), np.tile(x, (256, 1)))
+    exact = float(hn.exact_values(exchange, 0.0, x))
+    ratios = []
+    for seed in range(6):
+        means = rows_of(exchange, where, NetPoints(0, 256), seed)
+        spread = np.std(means, ddof=1)
+        assert spread < 0.007 * exact  # of as many random points: 0.1
+        ratios.append((np.mean(means) - exact) / (spread / 16))
+    assert np.sqrt(np.mean(np.square(ratios))) < 2
+
+
+def test_further_points_of_the_same_nets(exchange):
+    where = exchange.transform.to_canonical(*hn.random_points(exchange, 70))
+    whole, first, rest = (
+        rows_of(exchange, where, NetPoints(*part)) for part in ((0, 512), (0, 256), (256, 256))
+    )
+    np.testing.assert_allclose((first + rest) / 2, whole, rtol=1e-12)
+    own = rows_of(exchange, where, NetPoints(0, 512, shared=False))
+    exact = hn.exact_values(exchange, *exchange.transform.from_canonical(*where))
+    for means in (whole, own):
+        assert np.sqrt(np.mean((means - exact) ** 2)) < 3e-3 * np.sqrt(np.mean(exact**2))
+
+
+def test_a_network_of_mild_rows_is_good_to_four_digits(exchange):
+    """Its error over the region, by the closed form; the estimate says as much. It was 1e-3."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", hn.HeatnetsWarning)
+        u = hn.solve(exchange, enforce="mild")
+        again = hn.solve(exchange, enforce="mild", tol=0, max_rounds=1)
+    error = hn.measure(u).l2
+    assert error < 1e-4
+    assert error / 3 < u.stats["estimated_error"] < 3 * error + 1e-5
+    for one, other in zip(u.weights, again.weights, strict=True):  # the same call, the same bits
+        np.testing.assert_array_equal(one, other)
+
+
+def test_coordinates_are_turned_where_one_direction_leads():
+    """A ridge is found; a sum over coordinates keeps them, the steepest first."""
+    direction = np.arange(1.0, 9.0) / np.linalg.norm(np.arange(1.0, 9.0))
+
+    def ridge(noise, place):
+        return np.maximum(noise @ direction, 0.0)
+
+    def separate(noise, place):
+        return np.abs(noise) @ np.arange(1.0, 9.0)
+
+    turn = leading_rotation(ridge, 8, np.random.default_rng(0))
+    noise = np.random.default_rng(1).standard_normal((5, 8))
+    np.testing.assert_allclose(turn(noise) @ turn(noise).T, noise @ noise.T)  # orthogonal
+    assert abs(turn(np.eye(8))[0] @ direction) > 0.99  # differences are not quite gradients
+    kept = leading_rotation(separate, 8, np.random.default_rng(0))
+    np.testing.assert_allclose(np.abs(kept(noise)), np.abs(noise[:, ::-1]))
+    flat = leading_rotation(lambda noise, place: np.ones(len(noise)), 8, np.random.default_rng(0))
+    np.testing.assert_array_equal(flat(noise), noise)

@@ -279,13 +279,7 @@ def _sample(
             terms or _importance_terms, blocks, context, points, floats, ctx, label="samples"
         )
         base = map_points(_centre, equation, (times, places), 4 * problem.dim, ctx)
-    bad = np.flatnonzero(~np.isfinite(total + square))
-    if bad.size:
-        point = problem.outer_transform.from_canonical(times[bad[0]], places[bad[0]])
-        raise NumericalError(
-            f"Monte Carlo samples from {format_point(list(point))} are not finite: "
-            f"`{problem.data_name}` or `source` is not finite on a path from there."
-        )
+    check_finite(problem, (times, places), total + square)
     mean = total / samples
     error = np.sqrt(np.maximum(square / samples - mean**2, 0.0) / (samples - 1))
     half = error * scipy.special.stdtrit(samples - 1, 0.5 * (1 + confidence))
@@ -296,6 +290,19 @@ def _sample(
         bias = float(extra[1]) * times * bias if problem.dim > 1 else np.zeros_like(times)
     value = base + mean
     return Estimate(value, error, value - half, value + half, samples, confidence, np.asarray(bias))
+
+
+def check_finite(
+    problem: CanonicalProblem, points: tuple[np.ndarray, np.ndarray], sums: np.ndarray
+) -> None:
+    """Raise a `NumericalError` where sums (n,) over samples from the points are not finite."""
+    bad = np.flatnonzero(~np.isfinite(sums))
+    if bad.size:
+        point = problem.outer_transform.from_canonical(*(array[bad[0]] for array in points))
+        raise NumericalError(
+            f"Monte Carlo samples from {format_point(list(point))} are not finite: "
+            f"`{problem.data_name}` or `source` is not finite on a path from there."
+        )
 
 
 def _centre(equation: Equation, t: Array, x: Array) -> Array:
