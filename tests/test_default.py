@@ -53,14 +53,24 @@ def test_the_estimated_error_is_the_error():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "operations", "pairs"),
-    [(60, 10**3, 512), (10, 10**5, 17), (60, 10**5, 102), (1e-3, 10**5, 16), (1e6, 10**5, 512)],
+    ("seconds", "operations", "pairs", "of_nets"),
+    [
+        (60, 10**3, 512, 8192),
+        (10, 10**5, 17, 64),
+        (60, 10**5, 102, 256),
+        (1e-3, 10**5, 16, 64),
+        (1e6, 10**5, 512, 8192),
+    ],
 )
-def test_samples_of_the_first_round_fit_into_seconds(seconds, operations, pairs, monkeypatch):
+def test_samples_of_the_first_round_fit_into_seconds(
+    seconds, operations, pairs, of_nets, monkeypatch
+):
     monkeypatch.setattr(montecarlo, "count_pair_operations", lambda problem: operations)
-    problem = hn.problems.get("kinked-ridge", dim=5)
-    run = Run(problem.canonical, make_options(problem, seconds=seconds), make_context())
-    assert MildGrowth(run).state.pairs == pairs
+    mean = hn.problems.get("kinked-ridge", dim=5)
+    with_source = hn.Problem(5, 0.5, initial=mean.initial, source=lambda t, x: jnp.abs(x[0]))
+    for problem, chosen in ((with_source, pairs), (mean, of_nets)):
+        run = Run(problem.canonical, make_options(problem, seconds=seconds), make_context())
+        assert MildGrowth(run).state.pairs == chosen
 
 
 def test_operations_of_a_pair_grow_with_the_source():
@@ -412,12 +422,12 @@ def test_a_kinked_payoff_is_solved_and_said(dim):
         hn.HeatnetsWarning,
         match="`initial` has kinks or jumps .* trained on mild rows .* since `sort` hides",
     ):
-        u = hn.solve(problem, tol=0, max_rounds=2)
+        u = hn.solve(problem, tol=0, max_rounds=1)
     t, x = hn.random_points(problem, 1000)
     exact = hn.exact_values(problem, t, x)
     error = hn.relative_errors(u(t, x), exact).l2
-    assert error < 3e-3
-    assert error < u.stats["estimated_error"] < 10 * error
+    assert error < 2e-5  # by plain samples: 1e-3
+    assert error < u.stats["estimated_error"] < 2e-5  # the noise of its own samples
     assert (
         hn.relative_errors(np.array(jax.vmap(problem.initial)(x)), exact).l2 > 0.2
     )  # what equation rows would return

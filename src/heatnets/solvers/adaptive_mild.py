@@ -4,6 +4,10 @@ Mild rows (Monte Carlo samples of the mild solution) need no derivatives, so kin
 harm, but they are noisy. The weights are therefore pulled towards 1/M, where the network is the
 Monte Carlo average over its own draws; cross-validation sets the strength, and the initial
 condition stays exact. A source that depends on u takes u from the fit before (Picard).
+
+Where u is the mean of u0 over exact paths, samples are means over scrambled Sobol' nets, one for
+each row, and the features are the points of another net. That average is so good that few weights
+are left to fit: features with consecutive points share one.
 """
 
 # A control variate (the martingale -∫∇ũ·dW of the current fit) is not used: four steps divide the
@@ -25,12 +29,13 @@ from jaxtyping import Array
 
 from heatnets._core import statistics
 from heatnets._core.tiling import map_points
-from heatnets.certify import linearization, montecarlo
+from heatnets.certify import linearization, montecarlo, quasi_monte_carlo
+from heatnets.certify.quasi_monte_carlo import NetPoints, TurnedSobolDraws
 from heatnets.certify.reference_values import ReferenceValues
 from heatnets.features.equation import equation_values_only
 from heatnets.features.features import Equation, Feature
 from heatnets.fit import least_squares
-from heatnets.fit.assembly import value_rows
+from heatnets.fit.assembly import initial_values, value_rows
 from heatnets.fit.collocation import PLACEMENTS, Points, sample_points
 from heatnets.fit.iteration import CandidateFit
 from heatnets.pde.canonical import CanonicalProblem
@@ -39,6 +44,7 @@ from heatnets.pde.sources import LinearSource, Source
 from heatnets.solution import Solution
 from heatnets.solvers import stopping
 from heatnets.solvers.growth import Growth, GrowthState, feature_kinds
+from heatnets.solvers.options import DEFAULT_DESIGNS
 from heatnets.solvers.run import Round, Run, StopReason
 from heatnets.solvers.validation import CONTRADICTION
 
@@ -52,6 +58,16 @@ _SOURCE_PAIRS = 16  # pairs per point for the part of a source that depends on u
 _PICARD_STEPS = 2  # fixed-point steps per round, for a source that depends on u
 _VALIDATION = 128  # points at which errors are estimated
 _BATCHES = 4  # batches of pairs at a validation point, in each of two independent halves
+# Nets in training: half the points of a net in the first round, which are as many as features, at
+# least and at most; rows; weights, at most; dimensions, at most. Call on the best of 20 assets
+# (benchmarks/payoffs.py), relative error over the region with 4096 pairs and rows without noise:
+# 7.5e-4 with the weights 1/M, 4.8e-4 with 256 weights, of which noise of rows leaves 5.4e-4. 768
+# pairs of the three default designs: 1.7e-3, of orthogonal directions or a net: 1.1e-3. In 500
+# dimensions nets are about as good as orthogonal directions.
+_NET_PAIRS, _NET_ROWS, _NET_WEIGHTS, _NET_DIM = (64, 8192), 2048, 256, 500
+# As above, for a pair of points of a net, which draws no random numbers of its own (20 assets: a
+# core makes 6 such operations per nanosecond, features included).
+_NET_OPERATIONS_PER_SECOND = 1.4e9
 
 
 @dataclass
@@ -81,7 +97,8 @@ class MildGrowth(Growth):
     def __init__(self, run: Run) -> None:
         if run.options.time_degree is not None or run.options.rcond is not None:
             run.log.warn("`time_degree` and `rcond` play no part in training on mild rows")
-        needed = 8 * (4 * _ROWS * 6 * _FEATURES + 4 * _ROWS * run.problem.dim)
+        entries = _NET_ROWS * _NET_PAIRS[1] if _served_by_nets(run) else _ROWS * 6 * _FEATURES
+        needed = 8 * (4 * entries + 4 * _ROWS * run.problem.dim)
         run.ctx.require_memory(needed, "the first round", "")
         # Without reaction flow the weights 1/M give a first guess of the solution.
         problem = run.problem = replace(run.problem, reaction_flow=None)
@@ -94,7 +111,22 @@ class MildGrowth(Growth):
         # From values of the canonical problem to values of u.
         self.factor = np.broadcast_to(problem.value_scale(self.validation[0]), (_VALIDATION,))
         self._size, self._rows = _FEATURES, _ROWS  # of the next round
-        self.state.pairs = self.state.pairs or _choose_pairs(run, self.linear_part)
+        self._weights: int | None = None  # most weights of a design and kind
+        self.nets = None
+        limits, rate = _PAIRS, _OPERATIONS_PER_SECOND
+        if _served_by_nets(run):
+            self.nets = _Nets(run, self.data)
+            self._rows, self._weights = _NET_ROWS, _NET_WEIGHTS
+            limits, rate = _NET_PAIRS, _NET_OPERATIONS_PER_SECOND
+            if run.options.directions == DEFAULT_DESIGNS:
+                design = TurnedSobolDraws(self.nets.rotation)
+                run.options = replace(run.options, directions=(design,))
+        state = self.state
+        state.pairs = state.pairs or _choose_pairs(
+            self.linear_part, rate * run.options.seconds, limits
+        )
+        if self.nets is not None:  # they are best with powers of two
+            state.pairs = self._size = 2 ** int(np.log2(state.pairs))
 
     def _add_points(self, rows: int, label: str) -> Points:
         """Draw training points until there are `rows` in all; returns the new ones.
@@ -113,26 +145,26 @@ class MildGrowth(Growth):
     def repeat_rounds(self) -> None:
         for k, rows in enumerate(self.state.extensions):
             self._add_points(rows, f"round {k}")
-        blocks = _draw_features(self.run, self.state.size).blocks
+        blocks = _draw_features(self.run, self.state.size, self._weights).blocks
         self.source.set_fit(self.data, blocks, self.state.weights)
 
     def make_round(self, label: str) -> Round:
         """Add rows and samples, fit the weights of new features, and estimate the error."""
         run, state, clock = self.run, self.state, self.run.clock
-        old, rows = len(state.values), self._rows
+        rows = self._rows
         with clock.phase("samples"):
-            values, noise, _ = self._sample(self._add_points(rows, label), label)
-            state.values = np.concatenate([state.values, values])
-            state.variance = (old * state.variance + (rows - old) * noise**2) / rows
+            self._extend_rows(rows, label)
         with clock.phase("assembly"):
-            drawn = _draw_features(run, self._size)
-            A = self._evaluate(drawn.blocks, self.points, label)
+            drawn = _draw_features(run, self._size, self._weights)
+            A = drawn.combine(self._evaluate(drawn.blocks, self.points, label))
         for turn in range(self.source.steps):
             with clock.phase("samples"):
                 b = state.values + self.source.sample(self.points, f"{label}, turn {turn}")[0]
             with clock.phase("solve"):
                 constraint = drawn.start if np.any(drawn.start) else None
                 solved = least_squares.ridge_to_prior(A, b, drawn.prior, constraint)
+                misfit = A @ np.asarray(solved.weights) - b
+                solved = solved._replace(weights=jnp.repeat(solved.weights, drawn.shared))
                 state.weights = np.asarray(solved.weights)
             self.source.set_fit(self.data, drawn.blocks, state.weights)
         with clock.phase("check"):
@@ -145,7 +177,7 @@ class MildGrowth(Growth):
             degree=0,
             solved=solved,
             error=error,
-            training_residual=statistics.rms(A @ state.weights - b) / scale,
+            training_residual=statistics.rms(misfit) / scale,
             validation_residual=None,
             score=error,
             bound=bound,
@@ -158,24 +190,53 @@ class MildGrowth(Growth):
         names = " + ".join(design.name for design in run.options.directions)
         return Round(_count(run, drawn.blocks), rows, 0, names, error, run.elapsed)
 
+    def _extend_rows(self, rows: int, label: str) -> None:
+        """Draw training points until there are `rows`, and their samples."""
+        state, old = self.state, len(self.state.values)
+        points = self._add_points(rows, label)
+        if self.nets is not None:  # further points of the nets of all rows
+            new = self.nets.sample(self.points, self._net_points(shared=True), "mild rows")
+            state.values = 0.5 * (state.values + new) if old else new
+            return
+        values, noise, _ = self._sample(points, label)
+        state.values = np.concatenate([state.values, values])
+        state.variance = (old * state.variance + (rows - old) * noise**2) / rows
+
+    def _net_points(self, shared: bool) -> NetPoints:
+        """The points of nets that this round adds: as many as there are."""
+        number = 2 * self.state.pairs * 2 ** max(len(self.state.history) - 1, 0)
+        return NetPoints(number if self.state.history else 0, number, shared)
+
     def _sample(self, points: Points, stream: str, batches: int = 1) -> MildSamples:
         """Samples of the part of the mild solution that does not depend on u in the source."""
         pairs = self.state.pairs
         return _sample_mild(self.run, self.linear_part, points, stream, pairs, batches)
 
+    def _sample_halves(self, label: str, growth: int) -> tuple[list[MildSamples], float]:
+        """New samples of both halves, and their share among all: at least as many as before."""
+        if self.nets is not None:
+            streams = ("mild judges, half 0", "mild judges, half 1")
+            part, unbiased = self._net_points(shared=False), np.zeros(_VALIDATION)
+            new = [self.nets.sample(self.validation, part, stream) for stream in streams]
+            return [(half, 0.0, unbiased) for half in new], 0.5 if part.first else 1.0
+        halves = [f"{label}, half {h}" for h in (0, 1)]
+        drawn = [self._sample(self.validation, half, _BATCHES * growth) for half in halves]
+        return drawn, growth / (2 * growth - 1)
+
     def _estimate_error(self, blocks: list[Feature], label: str) -> tuple[float, float, float]:
         """Relative error of the last fit, an upper bound (99 %), and the size of u."""
         state, factor, growth = self.state, self.factor, 2 ** len(self.state.history)
-        halves = [f"{label}, half {h}" for h in (0, 1)]
         # As many samples again as before (in the first round, a first set): the estimates are
         # averages over all of them.
-        drawn = [self._sample(self.validation, half, _BATCHES * growth) for half in halves]
-        share = growth / (2 * growth - 1)  # share of the new samples among all
+        drawn, share = self._sample_halves(label, growth)
         new = np.stack([factor * values for values, _, _ in drawn])
         state.halves = (1 - share) * state.halves + share * new
+        if self.nets is not None:  # rows have as many points as the halves
+            state.variance = float(np.mean((state.halves[0] - state.halves[1]) ** 2)) / 2
         bias = factor * np.mean([biases for _, _, biases in drawn], axis=0)
         from_source = [
-            self.source.sample(self.validation, half, _BATCHES * growth) for half in halves
+            self.source.sample(self.validation, f"{label}, half {h}", _BATCHES * growth)
+            for h in (0, 1)
         ]
         estimates = state.halves + factor * np.stack([values for values, _, _ in from_source])
         bias = bias + factor * np.mean([biases for _, _, biases in from_source], axis=0)
@@ -201,8 +262,14 @@ class MildGrowth(Growth):
         return self.best.bound <= tol
 
     def plan_round(self) -> str:
-        """Twice the features and rows."""
+        """Twice the features and rows; with nets, twice the features and points."""
         state, spent = self.state, self.state.spent
+        if self.nets is not None:
+            self._size = 2 * state.size
+            phases = ("samples", "assembly", "solve", "check")
+            return self.time_limit(2 * sum(spent[phase] for phase in phases)) or self.memory_limit(
+                2 * 8 * self._rows * self._size
+            )
         rows, old_rows = ([0, *state.extensions][k] for k in (-1, -2))
         self._size, self._rows = 2 * state.size, 2 * rows
         return self.time_limit(
@@ -217,7 +284,7 @@ class MildGrowth(Growth):
 
     def finish(self, why: str) -> Solution:
         fit = self.best
-        blocks = _draw_features(self.run, fit.features).blocks
+        blocks = _draw_features(self.run, fit.features, self._weights).blocks
         ending = StopReason(why, self._is_met(fit))
         if not self.run.problem.source.uses_u:
             with self.run.clock.phase("check"):
@@ -371,35 +438,76 @@ def _sample_mild(
     return values, float(np.sqrt(np.mean(variances))), biases
 
 
-def _choose_pairs(run: Run, problem: CanonicalProblem) -> int:
-    """Pairs of samples per point: fewer if their operations are many for `seconds`.
+def _choose_pairs(problem: CanonicalProblem, operations: float, limits: tuple[int, int]) -> int:
+    """Pairs of samples per point in the first round, which may take so many operations.
 
-    The operations are counted, not timed: the choice is the same on every machine.
+    They are counted, not timed: the choice is the same on every machine.
     """
-    operations = montecarlo.count_pair_operations(problem)
-    affordable = _OPERATIONS_PER_SECOND * run.options.seconds / (_ROWS * operations)
-    return int(np.clip(affordable, *_PAIRS))
+    affordable = operations / (_ROWS * montecarlo.count_pair_operations(problem))
+    return int(np.clip(affordable, *limits))
+
+
+def _served_by_nets(run: Run) -> bool:
+    """Whether rows are means over nets."""
+    return quasi_monte_carlo.serves(run.problem) and run.problem.dim <= _NET_DIM
+
+
+class _Nets:
+    """Samples of u by nets, turned to the directions in which u0 varies most over the region."""
+
+    def __init__(self, run: Run, data: Equation) -> None:
+        self._run, self._data, problem = run, data, run.problem
+        rng = run.rng("mild nets, directions")
+        t, x = sample_points(problem, _VALIDATION, rng)
+
+        def evaluate(normal: np.ndarray, place: np.ndarray) -> np.ndarray:
+            k, noise = place % _VALIDATION, problem.paths.scale_noise(normal)
+            ends = problem.paths.simulate(t[k], x[k], t[k], noise)
+            with run.ctx.active():
+                return initial_values(data, ends.position, run.ctx)
+
+        self.rotation = quasi_monte_carlo.leading_rotation(evaluate, problem.dim, rng)
+
+    def sample(self, points: Points, part: NetPoints, stream: str) -> np.ndarray:
+        """Means of u0 over further points of the nets of a stream, (n,)."""
+        run = self._run
+        return quasi_monte_carlo.net_means(
+            run.problem,
+            self._data,
+            points,
+            part,
+            run.rng(f"{stream}, nets"),
+            run.ctx,
+            rotation=self.rotation,
+        )
 
 
 class _Drawn(NamedTuple):
-    """Features of all designs."""
+    """Features of all designs; `shared` consecutive ones of each have the same weight."""
 
     blocks: list[Feature]  # one per kind
     # 1/M for the first design and 0 for the others: the network is then a Monte Carlo average.
     prior: np.ndarray
     start: np.ndarray  # φ_j(0, ·) / u0
+    shared: int = 1
+
+    def combine(self, A: np.ndarray) -> np.ndarray:
+        """Sums over the features that share a weight, from a matrix (rows, features)."""
+        return A.reshape(len(A), -1, self.shared).sum(axis=2) if self.shared > 1 else A
 
 
-def _draw_features(run: Run, size: int) -> _Drawn:
-    """Draw `size` features of each design and kind."""
+def _draw_features(run: Run, size: int, weights: int | None) -> _Drawn:
+    """Draw `size` features of each design and kind, with `weights` of them at most."""
     blocks, prior = [], []
+    shared = 1 if weights is None else max(size // weights, 1)
     for kind in feature_kinds(run.problem):
         counts = (size, 0) if kind == 0 else (0, size)
         drawn = [run.draw(counts, design)[kind] for design in run.options.directions]
         blocks.append(jax.tree.map(lambda *parts: jnp.concatenate(parts), *drawn))
-        prior.append(np.repeat([1.0 / size, 0.0], [size, size * (len(drawn) - 1)]))
-    starts = [np.asarray(block.initial_coefficient) for block in blocks]
-    return _Drawn(blocks, np.concatenate(prior), np.concatenate(starts))
+        first, others = size // shared, size // shared * (len(drawn) - 1)
+        prior.append(np.repeat([1.0 / size, 0.0], [first, others]))
+    starts = np.concatenate([np.asarray(block.initial_coefficient) for block in blocks])
+    return _Drawn(blocks, np.concatenate(prior), starts.reshape(-1, shared).sum(axis=1), shared)
 
 
 def _count(run: Run, blocks: list[Feature]) -> tuple[int, int]:
