@@ -17,8 +17,8 @@ import heatnets as hn
 from heatnets._core import statistics
 from heatnets._core.execution import make_context
 from heatnets._core.operations import count_operations
-from heatnets.certify import montecarlo
-from heatnets.features.equation import build_equation
+from heatnets.certify import montecarlo, quasi_monte_carlo
+from heatnets.features.equation import build_equation, equation_values_only
 from heatnets.fit.entry_cache import EntryCache
 from heatnets.pde import smoothness
 from heatnets.solvers import adaptive, stopping
@@ -55,9 +55,9 @@ def test_the_estimated_error_is_the_error():
 @pytest.mark.parametrize(
     ("seconds", "operations", "pairs", "of_nets"),
     [
-        (60, 10**3, 512, 8192),
+        (60, 10**3, 512, 4096),
         (10, 10**5, 17, 64),
-        (60, 10**5, 102, 256),
+        (60, 10**4, 512, 512),
         (1e-3, 10**5, 16, 64),
         (1e6, 10**5, 512, 8192),
     ],
@@ -65,7 +65,8 @@ def test_the_estimated_error_is_the_error():
 def test_samples_of_the_first_round_fit_into_seconds(
     seconds, operations, pairs, of_nets, monkeypatch
 ):
-    monkeypatch.setattr(montecarlo, "count_pair_operations", lambda problem: operations)
+    monkeypatch.setattr(montecarlo, "count_pair_operations", lambda *given: operations)
+    monkeypatch.setattr(quasi_monte_carlo, "count_point_operations", lambda *given: operations)
     mean = hn.problems.get("kinked-ridge", dim=5)
     with_source = hn.Problem(5, 0.5, initial=mean.initial, source=lambda t, x: jnp.abs(x[0]))
     for problem, chosen in ((with_source, pairs), (mean, of_nets)):
@@ -88,6 +89,19 @@ def test_operations_of_a_pair_grow_with_the_source():
         )
     ]
     assert count[1] - count[0] > 2000
+
+
+def test_operations_of_a_point_of_a_net():
+    """Coordinates are turned by a matrix; a sort takes d log d comparisons."""
+    count = [
+        quasi_monte_carlo.count_point_operations(problem, equation_values_only(problem))
+        for problem in (
+            hn.Problem(dim=64, horizon=1.0, initial=u0).canonical
+            for u0 in (lambda x: jnp.max(x), lambda x: jnp.sort(x)[-1])
+        )
+    ]
+    assert count[0] >= 64**2 / 4
+    assert count[1] - count[0] > 64 * np.log2(64)
 
 
 @pytest.mark.parametrize("kinked", [False, True])

@@ -18,6 +18,7 @@ _ELEMENTARY = dict.fromkeys(
 )
 _ELEMENTARY |= dict.fromkeys(("erf", "erfc", "erf_inv", "logistic", "atan2", "lgamma"), 40)
 _ELEMENTARY |= dict.fromkeys(("div", "sqrt", "rsqrt", "rem"), 5)
+_COMPARISON = 20  # the same of a sort, for each comparison
 # Data movement; constants.
 _ELEMENTARY |= dict.fromkeys(("broadcast_in_dim", "reshape", "squeeze", "slice", "iota", "copy"), 0)
 
@@ -53,4 +54,7 @@ def _count_equation(equation: Any) -> int:
         return 2 * size * math.prod(shape[i] for i in contracted)
     if name.startswith(("reduce_", "cum")):
         size = max(size, *(math.prod(v.aval.shape) for v in equation.invars))
+    if name == "sort":
+        length = equation.invars[0].aval.shape[params["dimension"]]
+        return int(_COMPARISON * size * max(math.log2(length), 1.0))
     return size * _ELEMENTARY.get(name, 1)

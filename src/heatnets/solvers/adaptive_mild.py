@@ -65,9 +65,10 @@ _BATCHES = 4  # batches of pairs at a validation point, in each of two independe
 # pairs of the three default designs: 1.7e-3, of orthogonal directions or a net: 1.1e-3. In 500
 # dimensions nets are about as good as orthogonal directions.
 _NET_PAIRS, _NET_ROWS, _NET_WEIGHTS, _NET_DIM = (64, 8192), 2048, 256, 500
-# As above, for a pair of points of a net, which draws no random numbers of its own (20 assets: a
-# core makes 6 such operations per nanosecond, features included).
-_NET_OPERATIONS_PER_SECOND = 1.4e9
+# As above, for a point of a net: samples, features and checks of a round, which take 2.3 times as
+# long as the samples, may take half of `seconds` (a core makes 0.7 to 6 operations per nanosecond
+# as they are counted, 2 for the best of 20 assets).
+_NET_OPERATIONS_PER_SECOND = 4.3e8
 
 
 @dataclass
@@ -113,20 +114,29 @@ class MildGrowth(Growth):
         self._size, self._rows = _FEATURES, _ROWS  # of the next round
         self._weights: int | None = None  # most weights of a design and kind
         self.nets = None
-        limits, rate = _PAIRS, _OPERATIONS_PER_SECOND
         if _served_by_nets(run):
             self.nets = _Nets(run, self.data)
             self._rows, self._weights = _NET_ROWS, _NET_WEIGHTS
-            limits, rate = _NET_PAIRS, _NET_OPERATIONS_PER_SECOND
             if run.options.directions == DEFAULT_DESIGNS:
                 design = TurnedSobolDraws(self.nets.rotation)
                 run.options = replace(run.options, directions=(design,))
-        state = self.state
-        state.pairs = state.pairs or _choose_pairs(
-            self.linear_part, rate * run.options.seconds, limits
-        )
-        if self.nets is not None:  # they are best with powers of two
-            state.pairs = self._size = 2 ** int(np.log2(state.pairs))
+        self.state.pairs = self.state.pairs or self._choose_pairs()
+        if self.nets is not None:
+            self._size = self.state.pairs
+
+    def _choose_pairs(self) -> int:
+        """Pairs of samples at each point in the first round: what `seconds` allow.
+
+        Operations are counted, not timed: the choice is the same on every machine.
+        """
+        seconds = self.run.options.seconds
+        if self.nets is None:
+            operations = montecarlo.count_pair_operations(self.linear_part)
+            affordable = _OPERATIONS_PER_SECOND * seconds / (_ROWS * operations)
+            return int(np.clip(affordable, *_PAIRS))
+        operations = 2 * quasi_monte_carlo.count_point_operations(self.run.problem, self.data)
+        affordable = _NET_OPERATIONS_PER_SECOND * seconds / (_NET_ROWS * operations)
+        return int(2 ** int(np.log2(np.clip(affordable, *_NET_PAIRS))))  # nets are best so
 
     def _add_points(self, rows: int, label: str) -> Points:
         """Draw training points until there are `rows` in all; returns the new ones.
@@ -436,15 +446,6 @@ def _sample_mild(
         )
     values, biases, variances = (np.concatenate(part) for part in zip(*parts, strict=True))
     return values, float(np.sqrt(np.mean(variances))), biases
-
-
-def _choose_pairs(problem: CanonicalProblem, operations: float, limits: tuple[int, int]) -> int:
-    """Pairs of samples per point in the first round, which may take so many operations.
-
-    They are counted, not timed: the choice is the same on every machine.
-    """
-    affordable = operations / (_ROWS * montecarlo.count_pair_operations(problem))
-    return int(np.clip(affordable, *limits))
 
 
 def _served_by_nets(run: Run) -> bool:
