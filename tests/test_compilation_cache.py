@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from heatnets._core import compilation_cache
-from heatnets._core.compilation import compiled, compiler_options, is_small_call
+from heatnets._core.compilation import compiled, compiler_options, optimisation_level
 from heatnets._core.compilation_cache import use_compilation_cache
 
 PROGRAM = """
@@ -65,12 +65,13 @@ def test_a_cache_that_jax_was_given_is_left_alone(tmp_path, monkeypatch):
     assert (tmp_path / "old-cache").exists()
 
 
-def test_small_programs_have_options_of_their_own():
-    assert compiler_options("cpu", True)  # this version of XLA knows them
-    assert compiler_options("cpu", False) is None
-    assert is_small_call(1000, 1000)
-    assert not is_small_call(10**6, 1000)
-    assert not is_small_call(1000, 10**8)
+def test_programs_are_optimised_by_their_work():
+    for level in (0, 1):
+        assert compiler_options("cpu", level)  # this version of XLA knows them
+    assert compiler_options("cpu", 2) is None
+    assert optimisation_level(1000, 1000) == 0
+    assert optimisation_level(10**6, 1000) == optimisation_level(1000, 10**8) == 1
+    assert optimisation_level(10**8, 1000) == 2
 
 
 def test_the_oldest_programs_are_removed(tmp_path, monkeypatch):

@@ -350,13 +350,12 @@ def test_blocks_are_written_alike_on_the_host_and_on_a_device():
 
 
 @pytest.mark.usefixtures("x64")
-def test_small_and_large_calls_give_the_same_values():
-    """Small calls are compiled without optimisation."""
+def test_values_are_the_same_at_all_levels_of_optimisation():
     problem, data, blocks = system(dim=4, features=(8, 8))
     t, x = hn.random_points(problem, 3)
     for block in blocks:
-        small, large = (
-            tiling._entries(_value, data, block, 4, (t, x), is_small=is_small)
-            for is_small in (True, False)
+        first, *others = (
+            tiling._entries(_value, data, block, 4, (t, x), level=level) for level in (0, 1, 2)
         )
-        np.testing.assert_allclose(small, large, rtol=1e-12, atol=1e-13)
+        for other in others:
+            np.testing.assert_allclose(first, other, rtol=1e-12, atol=1e-13)

@@ -1,4 +1,4 @@
-"""How programs are compiled: compiler options for small and large ones."""
+"""How programs are compiled: the more work a call is, the more XLA optimises its program."""
 
 from __future__ import annotations
 
@@ -16,16 +16,20 @@ R = TypeVar("R")
 # Coordinates (points x features x dim) and floats of workspace up to which a call takes
 # milliseconds even if it is compiled without optimisation.
 _SMALL_COORDINATES, _SMALL_WORKSPACE = 60_000, 5_000_000
+# Coordinates from which a call takes a tenth of a second: as long as XLA's further passes.
+_LARGE_COORDINATES = 10_000_000
 
 
-def is_small_call(coordinates: int, workspace: int = 0) -> bool:
-    """Whether a call needs no optimisation.
+def optimisation_level(coordinates: int, workspace: int = 0) -> int:
+    """How much XLA optimises a program: 0 not at all, 1 quickly, 2 as usual.
 
     Args:
         coordinates: points x features x dim.
         workspace: floats of all intermediate values.
     """
-    return coordinates <= _SMALL_COORDINATES and workspace <= _SMALL_WORKSPACE
+    if coordinates <= _SMALL_COORDINATES and workspace <= _SMALL_WORKSPACE:
+        return 0
+    return 1 if coordinates <= _LARGE_COORDINATES else 2
 
 
 def current_platform() -> str:
@@ -35,19 +39,21 @@ def current_platform() -> str:
 
 
 @cache
-def compiler_options(platform: str, is_small: bool) -> dict[str, Any] | None:
-    """XLA compiler options for programs with little or much work on a platform, or None.
+def compiler_options(platform: str, level: int) -> dict[str, Any] | None:
+    """XLA compiler options for an `optimisation_level` on a platform, or None.
 
-    On a CPU small programs are not optimised: they run for milliseconds, and without optimisation
-    they compile in a third of the time. On a GPU XLA does not compare its two code generators on
-    each fusion: this comparison took 195 seconds for one sum over chunks in 1000 dimensions, and
-    gains nothing on such sums.
+    On a CPU the level 1 compiles in two thirds of the time of the level 2, the level 0 in a third.
+    At level 1 most programs run as fast as at level 2: without fusion emitters functions of |x|²
+    are up to four times as fast by forward Laplacians, a dense network takes a third longer
+    (benchmarks/assembly.py). On a GPU XLA does not compare its two code generators on each fusion:
+    this comparison took 195 seconds for one sum over chunks in 1000 dimensions, and gains nothing
+    on such sums.
     """
     if platform == "cpu":
-        if not is_small:
+        if level == 2:
             return None
         options = {
-            "xla_backend_optimization_level": 0,
+            "xla_backend_optimization_level": level,
             "xla_cpu_use_fusion_emitters": False,
             "xla_cpu_parallel_codegen_split_count": 1,  # the parts of 32 would be tiny
         }
@@ -100,15 +106,15 @@ class Compiled:
             return function(*rest.with_arrays(arrays), *last)
 
         @cache
-        def compiled_for(platform: str, is_small: bool) -> Any:
-            options = compiler_options(platform, is_small)
+        def compiled_for(platform: str, level: int) -> Any:
+            options = compiler_options(platform, level)
             return jax.jit(call, static_argnums=0, compiler_options=options)
 
         self.function, self._compiled_for = function, compiled_for
 
-    def __call__(self, *arguments: Any, is_small: bool = True) -> Any:
-        """The result; `is_small` says whether this call is little work."""
-        return self.fix(*arguments)(is_small=is_small)
+    def __call__(self, *arguments: Any, level: int = 0) -> Any:
+        """The result; `level` is the `optimisation_level` of this call."""
+        return self.fix(*arguments)(level=level)
 
     def fix(self, *first: Any) -> Callable[..., Any]:
         """The function of its last arguments, pytrees of arrays.
@@ -122,8 +128,11 @@ class Compiled:
         ]
         rest = _Rest(tuple(_ARRAY if eqx.is_array(a) else a for a in leaves), structure)
 
-        def call(*last: Any, is_small: bool = True) -> Any:
-            return self._compiled_for(current_platform(), is_small)(rest, arrays, last)
+        def call(*last: Any, level: int = 0) -> Any:
+            platform = current_platform()
+            # Elsewhere options are the same at all levels, and so is the program.
+            level = level if platform == "cpu" else 2
+            return self._compiled_for(platform, level)(rest, arrays, last)
 
         return call
 

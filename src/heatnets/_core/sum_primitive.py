@@ -27,7 +27,7 @@ from jaxtyping import Array, PyTree
 from heatnets._core.compilation import compiled
 from heatnets._core.execution import ExecutionContext
 from heatnets._core.precision import with_x64
-from heatnets._core.tiling import is_small_sum, sum_in_program
+from heatnets._core.tiling import sum_in_program, sum_level
 
 Terms = Callable[..., Array]
 
@@ -175,8 +175,8 @@ def _run(*args: Array, program: _Program) -> Array:
     """The primitive outside of a program."""
     leaves, points = program.split(args)
     blocks, _ = program.blocks_and_context(leaves)
-    is_small = is_small_sum(blocks, tuple(points), program.workspace)
-    return _compiled(program, *args, is_small=is_small)
+    level = sum_level(blocks, tuple(points), program.workspace)
+    return _compiled(program, *args, level=level)
 
 
 def _shape(*args: Any, program: _Program) -> Any:

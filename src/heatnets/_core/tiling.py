@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from heatnets._core.compilation import compiled, is_small_call
+from heatnets._core.compilation import compiled, optimisation_level
 from heatnets._core.execution import ExecutionContext, within_memory
 
 Points = tuple[np.ndarray, ...]  # arrays with a leading axis over points
@@ -91,8 +91,8 @@ def assemble_matrix(
             chunk = tuple(p[start : start + height] for p in points)
             # Not by the height of the tile: there may be many small ones.
             rows = max(height, min(row_chunk or shape[0], shape[0]))
-            is_small = _is_small(rows, _length(block), workspace, points)
-            entries = entries_at(chunk, is_small=is_small)
+            level = _level(rows, _length(block), workspace, points)
+            entries = entries_at(chunk, level=level)
             if result is None:
                 result = jax.tree.map(lambda _: matrix(shape), entries)
             result = write(result, entries, start, column)
@@ -209,8 +209,8 @@ def weighted_sum(
         sum_at = _sum.fix(terms, blocks, context, width)
 
         def run(chunk: Points) -> PyTree:
-            is_small = _is_small(max(rows, len(chunk[0])), features, workspace, points)
-            return sum_at(chunk, is_small=is_small)
+            level = _level(max(rows, len(chunk[0])), features, workspace, points)
+            return sum_at(chunk, level=level)
 
         return _map_chunks(run, points, height, lambda done: ctx.progress(label, done, rows))
 
@@ -246,10 +246,10 @@ def sum_in_program(
     return sums.reshape(count * height, *sums.shape[2:])[:rows]
 
 
-def is_small_sum(blocks: list[tuple[Any, Array]], points: tuple[Any, ...], workspace: int) -> bool:
-    """Whether a sum over features at these points needs no optimisation."""
+def sum_level(blocks: list[tuple[Any, Array]], points: tuple[Any, ...], workspace: int) -> int:
+    """The `optimisation_level` of a sum over features at these points."""
     features = sum(_length(block) for block, _ in blocks)
-    return _is_small(len(points[0]), features, workspace, points)
+    return _level(len(points[0]), features, workspace, points)
 
 
 def map_points(
@@ -269,8 +269,8 @@ def map_points(
         function_at = _map.fix(function, context)
 
         def run(chunk: Points) -> PyTree:
-            is_small = _is_small(max(len(points[0]), len(chunk[0])), 1, workspace, points)
-            return function_at(chunk, is_small=is_small)
+            level = _level(max(len(points[0]), len(chunk[0])), 1, workspace, points)
+            return function_at(chunk, level=level)
 
         return _map_chunks(run, points, height)
 
@@ -345,10 +345,10 @@ def _coordinates(points: tuple[Any, ...]) -> int:
     return sum(int(np.prod(p.shape[1:], dtype=int)) for p in points)
 
 
-def _is_small(rows: int, features: int, workspace: int, points: tuple[Any, ...]) -> bool:
-    """Whether a call with so many rows and features needs no optimisation."""
+def _level(rows: int, features: int, workspace: int, points: tuple[Any, ...]) -> int:
+    """The `optimisation_level` of a call with so many rows and features."""
     coordinates = _coordinates(points)
-    return is_small_call(rows * features * coordinates, rows * features * workspace)
+    return optimisation_level(rows * features * coordinates, rows * features * workspace)
 
 
 def _chunk_starts(rows: int, height: int) -> list[int]:

@@ -355,7 +355,10 @@ def scale_columns(xp: Any, A: Array) -> tuple[Array, Array, Array]:
 def _pinv(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSquaresResult:
     """Moore-Penrose inverse with a cut-off; a ridge damps the remaining directions."""
     cut = max(A.shape) * EPS if rcond is None else rcond
-    weights, singular = _truncated(A, b, cut, ridge)
+    try:
+        weights, singular = _truncated(A, b, cut, ridge)
+    except np.linalg.LinAlgError:  # NumPy raises, JAX returns nan
+        singular = np.array([np.nan])
     s = np.asarray(singular)
     if not np.all(np.isfinite(s)):
         raise NumericalError(
@@ -368,15 +371,15 @@ def _pinv(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSquares
     )
 
 
-@jax.jit
-def _truncated(A: Array, b: Array, cut: float, ridge: float) -> tuple[Array, Array]:
+@_for_numpy_and_jax
+def _truncated(xp: Any, A: Array, b: Array, cut: float, ridge: float) -> tuple[Array, Array]:
     """Weights by the singular values above `cut` times the largest; all singular values."""
     if A.shape[0] > A.shape[1]:  # the singular values of A are those of its small triangular factor
-        Q, R = jnp.linalg.qr(A)
+        Q, R = xp.linalg.qr(A)
         A, b = R, Q.T @ b
-    U, s, Vt = jnp.linalg.svd(A, full_matrices=False)
+    U, s, Vt = xp.linalg.svd(A, full_matrices=False)
     keep = s > cut * s[0]
-    filtered = jnp.where(keep, s / jnp.where(keep, s**2 + ridge, 1.0), 0.0)
+    filtered = xp.where(keep, s / xp.where(keep, s**2 + ridge, 1.0), 0.0)
     return Vt.T @ (filtered * (U.T @ b)), s
 
 
@@ -386,8 +389,11 @@ def _cholesky(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSqu
     The reported rank is the effective one, Σ σ²/(σ² + λ), rounded; the reported cut-off is √λ,
     where a direction is damped by half.
     """
-    weights, *numbers, finite = _normal_equations(A, b, ridge)
-    if bool(finite):
+    try:
+        weights, *numbers, is_definite = _normal_equations(A, b, ridge)
+    except np.linalg.LinAlgError:  # NumPy raises, JAX returns nan
+        is_definite = False
+    if is_definite:
         largest, smallest, freedom = map(float, numbers)
         # In the squared matrix, σ below √eps times the largest is rounding.
         cut = np.sqrt(max(ridge / largest, EPS)) if largest > 0 else 0.0
@@ -400,8 +406,9 @@ def _cholesky(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSqu
             )
         return fit
     # The normal equations square the condition number; a QR factorisation of [A; √λ I] does not.
-    tall = jnp.concatenate([A, np.sqrt(ridge) * jnp.eye(A.shape[1])]) if ridge > 0 else A
-    fit = _pinv(tall, jnp.concatenate([b, jnp.zeros(len(tall) - len(b))]), None, 0.0)
+    xp: Any = np if isinstance(A, np.ndarray) else jnp
+    tall = xp.concatenate([A, np.sqrt(ridge) * xp.eye(A.shape[1])]) if ridge > 0 else A
+    fit = _pinv(tall, xp.concatenate([b, xp.zeros(len(tall) - len(b))]), None, 0.0)
     note = (
         "Cholesky failed: the normal equations are not positive definite in float64; "
         "solved by QR of the rows instead"
@@ -409,8 +416,8 @@ def _cholesky(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSqu
     return fit._replace(solver="qr", notes=[note])
 
 
-@jax.jit
-def _normal_equations(A: Array, b: Array, ridge: float) -> tuple[Array, ...]:
+@_for_numpy_and_jax
+def _normal_equations(xp: Any, A: Array, b: Array, ridge: float) -> tuple[Array, ...]:
     """Solve the normal equations by Cholesky.
 
     Returns the weights; the largest and the smallest eigenvalue of the matrix; the effective number
@@ -418,30 +425,38 @@ def _normal_equations(A: Array, b: Array, ridge: float) -> tuple[Array, ...]:
     """
     wide = A.shape[0] < A.shape[1]  # (AᵀA + λI)⁻¹Aᵀ = Aᵀ(AAᵀ + λI)⁻¹: factor the smaller one
     size = min(A.shape)
-    gram = (A @ A.T if wide else A.T @ A) + ridge * jnp.eye(size)
-    factor = jnp.linalg.cholesky(gram)
+    gram = (A @ A.T if wide else A.T @ A) + ridge * xp.eye(size)
+    linalg = scipy.linalg if xp is np else jax.scipy.linalg
+    factor = xp.linalg.cholesky(gram)
 
     def inverse(v: Array) -> Array:
-        return jax.scipy.linalg.cho_solve((factor, True), v)
+        return linalg.cho_solve((factor, True), v)
 
     weights = A.T @ inverse(b) if wide else inverse(A.T @ b)
-    largest = _largest_eigenvalue(lambda v: gram @ v, size)
-    smallest = 1 / _largest_eigenvalue(inverse, size)
+    largest = _largest_eigenvalue(xp, lambda v: gram @ v, size)
+    smallest = 1 / _largest_eigenvalue(xp, inverse, size)
     # tr G(G + λI)⁻¹ = size - λ |L⁻¹|².
-    freedom = size - ridge * jnp.sum(
-        jax.scipy.linalg.solve_triangular(factor, jnp.eye(size), lower=True) ** 2
-    )
-    return weights, largest, smallest, freedom, jnp.all(jnp.isfinite(factor))
+    freedom = size - ridge * xp.sum(linalg.solve_triangular(factor, xp.eye(size), lower=True) ** 2)
+    return weights, largest, smallest, freedom, xp.all(xp.isfinite(factor))
 
 
-def _largest_eigenvalue(apply: Callable[[Array], Array], size: int, steps: int = 24) -> Array:
+def _largest_eigenvalue(
+    xp: Any, apply: Callable[[Array], Array], size: int, steps: int = 24
+) -> Array:
     """Largest eigenvalue of a symmetric positive map by power iteration.
 
     An estimate from below, good to a few per cent.
     """
-    start = jnp.asarray(np.random.default_rng(0).standard_normal(size))
-    v = jax.lax.fori_loop(0, steps, lambda _, v: apply(v / jnp.linalg.norm(v)), start)
-    return jnp.linalg.norm(v)
+
+    def step(_: int, v: Array) -> Array:
+        return apply(v / xp.linalg.norm(v))
+
+    v = xp.asarray(np.random.default_rng(0).standard_normal(size))
+    if xp is jnp:
+        return jnp.linalg.norm(jax.lax.fori_loop(0, steps, step, v))
+    for k in range(steps):
+        v = step(k, v)
+    return xp.linalg.norm(v)
 
 
 SOLVERS: dict[str, Callable[[Array, Array, float | None, float], LeastSquaresResult]] = {

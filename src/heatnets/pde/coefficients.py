@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from heatnets._core.compilation import compiled, is_small_call
+from heatnets._core.compilation import compiled, optimisation_level
 from heatnets._core.errors import InputError, WarningLog, check_choice
 from heatnets.pde.diffusion import (
     Dense,
@@ -301,7 +301,7 @@ def check_step(field: CoefficientField, s: np.ndarray, y: np.ndarray) -> None:
         ends = (jnp.asarray(t[k]), jnp.asarray(t[k] + direction * h))
         arguments = (field, *ends, jnp.asarray(y[k]), jnp.asarray(noise))
         mean, mean_error, drift, covariance, twice_A = (
-            np.asarray(a) for a in _moments(*arguments, is_small=is_small_call(noise.size))
+            np.asarray(a) for a in _moments(*arguments, level=optimisation_level(noise.size))
         )
         size = float(np.max(np.diagonal(twice_A)))
         gap, mean_gap = np.abs(covariance - twice_A), np.abs(mean - drift)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
-from heatnets._core.compilation import compiled, is_small_call
+from heatnets._core.compilation import compiled, optimisation_level
 from heatnets._core.errors import NotFiniteError
 from heatnets.pde.function import Function
 
@@ -25,8 +25,8 @@ def evaluate_at(function: Function, *columns: np.ndarray) -> np.ndarray:
 
     Each column holds one argument: times (n,), points (n, dim), ...
     """
-    is_small = is_small_call(sum(map(np.size, columns)))
-    return np.asarray(_map(function, columns, is_small=is_small))
+    level = optimisation_level(sum(map(np.size, columns)))
+    return np.asarray(_map(function, columns, level=level))
 
 
 def probe_finite(

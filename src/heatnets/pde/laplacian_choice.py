@@ -19,7 +19,7 @@ import numpy as np
 from jax.extend.core import subjaxprs
 from jaxtyping import Array
 
-from heatnets._core.compilation import compiled, is_small_call
+from heatnets._core.compilation import compiled, optimisation_level
 from heatnets._core.errors import InputError, NumericalError
 from heatnets.pde import coordinate_sums
 from heatnets.pde.diffusion import Diffusion
@@ -171,7 +171,7 @@ def _check(candidate: FunctionWithLaplacian, args: Sequence[np.ndarray]) -> str 
         return None  # the check would compare the method with itself
     arrays = tuple(np.asarray(a, np.float64) for a in args)
     laplacian, value, reference, size, noise, change, scale = map(
-        float, _compare(candidate, arrays, signs, is_small=is_small_call(dim**2))
+        float, _compare(candidate, arrays, signs, level=optimisation_level(dim**2))
     )
     if not abs(change) <= _PATH_TOLERANCE * scale:
         return f"its value along a path differs by {change:.2g} of {scale:.2g}"

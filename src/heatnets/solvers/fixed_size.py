@@ -9,7 +9,6 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
@@ -62,12 +61,12 @@ def solve_fixed_size(run: Run) -> Solution:
         if options.initial_rows == "soft":
             A_ic, b_ic = _initial_rows(run, data, blocks)
             initial_rows = len(b_ic)
-            A, b = jnp.concatenate([A, A_ic]), np.concatenate([b, b_ic])
+            A = (np if isinstance(A, np.ndarray) else jnp).concatenate([A, A_ic])
+            b = np.concatenate([b, b_ic])
         elif counts[0] and not (problem.zero_initial and problem.source.uses_u):
             # φ_j(0, ·) = c_j u0 and φ¹_j(0, ·) = 0: the initial condition is Σ c_j w_j = 1.
             starts = np.concatenate([block.initial_coefficient for block in blocks])
-            coefficients = np.concatenate([starts, np.zeros(degree * len(starts))])
-            constraint = jax.device_put(coefficients)
+            constraint = np.concatenate([starts, np.zeros(degree * len(starts))])
 
     def solve(A: Any, b: Any) -> CandidateFit:
         solved = least_squares.solve(A, b, options.solver, options.rcond, options.ridge, constraint)
@@ -218,10 +217,8 @@ def _make_rows(
         samples, seed = run.options.mild_samples, run.options.seed
         b = montecarlo.mild_samples(run.problem, (t, x), samples, seed, ctx).value
         A = value_rows(data, blocks, (t, x), ctx, "mild rows", degree=degree, horizon=horizon)
-    sizes = [len(part[0]) for part in points]
-    return list(
-        zip(jax.lax.split(A, tuple(sizes)), np.split(b, np.cumsum(sizes)[:-1]), strict=True)
-    )
+    trained = len(points[0][0])
+    return [(A[:trained], b[:trained]), (A[trained:], b[trained:])]
 
 
 def _initial_rows(run: Run, data: Equation, blocks: list[Feature]) -> tuple[Array, np.ndarray]:
@@ -238,7 +235,6 @@ def _rms(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(values**2)))
 
 
-@jax.jit
-def _misfits(systems: list[tuple[Array, Array]], weights: Array) -> list[Array]:
+def _misfits(systems: list[tuple[Array, np.ndarray]], weights: Array) -> list[float]:
     """Root mean square of A w - b, for each system (A, b)."""
-    return [jnp.sqrt(jnp.mean((A @ weights - b) ** 2)) for A, b in systems]
+    return [_rms(np.asarray(A @ np.asarray(weights)) - b) for A, b in systems]
