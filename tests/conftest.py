@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -21,11 +22,24 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # pyproject.toml has the same filter for the workers; this one is for the processes they start.
 os.environ.setdefault("PYTHONWARNINGS", "ignore:Error reading persistent compilation cache entry")
 
+# What the tests compile besides solves runs once or twice: XLA's quick passes are enough. A version
+# of XLA that does not know these flags ends the process, so that the first one asks.
+_QUICK = (
+    "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1"
+)
+if "XLA_FLAGS" not in os.environ:
+    ask = [sys.executable, "-c", "import jax; jax.devices()"]
+    known = not subprocess.run(
+        ask, env=os.environ | {"XLA_FLAGS": _QUICK}, capture_output=True, check=False
+    ).returncode
+    os.environ["XLA_FLAGS"] = _QUICK if known else ""
+
 # Both workers use all cores already; threads of OpenBLAS that wait for one another spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import jax
-from jax._src import lru_cache
+import jax  # noqa: E402
+from jax._src import lru_cache  # noqa: E402
 
 MOST_MAPS = 20_000
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")
