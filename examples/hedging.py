@@ -59,7 +59,7 @@ def simulate(delta, key):
 
 
 def main(out: Path | None = None) -> dict[str, float]:
-    u = hn.solve(problem, seconds=5)  # finds the kink, trains on samples, and says so
+    u = hn.solve(problem, seconds=5)  # finds the kink, and integrates it
     keys = jax.random.split(jax.random.key(0), paths)
 
     @jax.jit

@@ -687,7 +687,7 @@ def test_error_equation_of_a_network_that_is_zero():
     rngs = [streams.generator(0, f"zero {i}") for i in range(4)]
     for drawn in (
         error_equation.residual_form(zero, t, x, 20_000, rngs),
-        error_equation.martingale_form(zero, t, x, 20_000, rngs, 3),
+        error_equation.martingale_form(zero, t, x, 20_000, rngs, error_equation.MartingaleForm(3)),
     ):
         mean, noise = (
             drawn.corrections.mean(axis=1),

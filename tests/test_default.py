@@ -69,9 +69,11 @@ def test_samples_of_the_first_round_fit_into_seconds(
     monkeypatch.setattr(quasi_monte_carlo, "count_point_operations", lambda *given: operations)
     mean = hn.problems.get("kinked-ridge", dim=5)
     with_source = hn.Problem(5, 0.5, initial=mean.initial, source=lambda t, x: jnp.abs(x[0]))
-    for problem, chosen in ((with_source, pairs), (mean, of_nets)):
+    for problem, of_source in ((with_source, pairs), (mean, 0)):
         run = Run(problem.canonical, make_options(problem, seconds=seconds), make_context())
-        assert MildGrowth(run).state.pairs == chosen
+        growth = MildGrowth(run)
+        assert growth.state.pairs == of_nets
+        assert growth._monte_carlo_pairs == of_source
 
 
 def test_operations_of_a_pair_grow_with_the_source():

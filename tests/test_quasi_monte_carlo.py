@@ -10,6 +10,7 @@ from scipy.stats import norm
 
 import heatnets as hn
 from heatnets._core.execution import make_context
+from heatnets.certify import quasi_monte_carlo
 from heatnets.certify.quasi_monte_carlo import (
     NETS,
     NetPoints,
@@ -198,3 +199,36 @@ def test_coordinates_are_turned_where_one_direction_leads():
     np.testing.assert_allclose(np.abs(kept(noise)), np.abs(noise[:, ::-1]))
     flat = leading_rotation(lambda noise, place: np.ones(len(noise)), 8, np.random.default_rng(0))
     np.testing.assert_array_equal(flat(noise), noise)
+
+
+# F, and from the exact values without it those with it
+SOURCES = {
+    "of x": (
+        lambda t, x: t * jnp.cos(x[0]),
+        lambda values, t, x: values + np.cos(x[:, 0]) * (t - 1 + np.exp(-t)),
+    ),
+    "of u": (lambda t, x, u: -0.5 * u, lambda values, t, x: np.exp(-0.5 * t) * values),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_with_a_source_nets_tell_the_part_of_the_initial_condition(name, monkeypatch):
+    """Intervals hold, and are far narrower than those of the martingale form alone."""
+    source, add = SOURCES[name]
+    problem = hn.Problem(DIM, HORIZON, initial=table, source=source, region=hn.Box(-0.5, 0.5))
+    with pytest.warns(hn.HeatnetsWarning, match="mild rows"):
+        u = hn.solve(problem, tol=0, max_rounds=1, seconds=5)
+    x = np.random.default_rng(2).uniform(-0.5, 0.5, (10, DIM))
+    t = np.full(10, HORIZON)
+    truth = add(exact(table, x.sum(axis=1)), t, x)
+    assert np.linalg.norm(u(t, x) - truth) < 2e-3 * np.linalg.norm(truth)
+    sure = u.certify(t, x, samples=512)
+    assert sure.method.startswith("martingale, no steps, u0 by 64 scrambled nets")
+    assert np.all(sure.certified)
+    miss = np.abs(sure.value - truth) / sure.halfwidth
+    assert np.mean(miss <= 1) >= 0.9
+    assert np.max(miss) < 2
+    monkeypatch.setattr(quasi_monte_carlo, "serves_initial", lambda problem: False)
+    alone = u.certify(t[:1], x[:1], samples=512)
+    assert alone.method.startswith("martingale, 4 steps")
+    assert alone.halfwidth[0] > 5 * sure.halfwidth[0]

@@ -26,8 +26,10 @@ from heatnets.features import designs
 from heatnets.features.equation import build_equation
 from heatnets.features.features import Antithetic, TransportedInitial, TransportedSource
 from heatnets.pde import paths
-from heatnets.pde.coefficients import _cholesky_scan
-from heatnets.pde.paths import EulerPaths, ExactPaths
+from heatnets.pde.coefficients import CoefficientField, LocalOperator, _cholesky_scan
+from heatnets.pde.diffusion import make_diffusion
+from heatnets.pde.paths import EulerPaths, ExactPaths, WeightedExactPaths
+from heatnets.pde.transforms import TransformChain
 
 pytestmark = [
     pytest.mark.usefixtures("x64"),
@@ -242,6 +244,32 @@ def test_derivatives_of_paths(diffusion):
         rtol=1e-4,
         atol=1e-4,
     )
+
+
+class QuadraticReaction(CoefficientField):
+    """c = -2 |x|², of a problem that is canonical."""
+
+    def evaluate(self, s, y):
+        return LocalOperator(self.diffusion, jnp.zeros_like(y), -2.0 * y @ y)
+
+
+@pytest.mark.usefixtures("x64")
+def test_weights_by_the_trapezoidal_rule_are_of_second_order():
+    """E exp(-2 ∫ W²) = cosh(2)^{-1/2}, by Cameron and Martin."""
+    diffusion = make_diffusion(0.5, 1)
+    field = QuadraticReaction(diffusion, 0.0, 0.0, None, TransformChain(), False, False)
+    errors = {}
+    for simulator in (EulerPaths, WeightedExactPaths):
+        for steps in (2, 8):
+            walk = simulator(field, steps)
+            noise = walk.sample_noise(np.random.default_rng(steps), (200_000,), 1)
+            ends = walk.simulate(1.0, np.zeros((200_000, 1)), 1.0, noise)
+            assert abs(np.mean(ends.position**2) - 1) < 0.02  # paths are exact
+            errors[simulator, steps] = np.mean(ends.weight) - np.cosh(2.0) ** -0.5
+    # Noise of 6e-4. A fourth of the steps: 16 times the error, with the left-point rule 4 times.
+    assert 8 * abs(errors[WeightedExactPaths, 8]) < errors[WeightedExactPaths, 2]
+    assert errors[EulerPaths, 2] < 7 * errors[EulerPaths, 8]
+    assert abs(errors[WeightedExactPaths, 8]) < 0.1 * errors[EulerPaths, 8]
 
 
 SOLVED = {"hyperbolic-waves": 1e-3, "rotating": 1e-2, "porous": 3e-2}
@@ -498,7 +526,7 @@ def test_a_reaction_as_a_function_is_the_same_as_a_number(process, backward):
     network = u.network
     for steps in (0, 4):
         drawn = error_equation.martingale_form(
-            network, s, y, 4096, [np.random.default_rng(0)], steps
+            network, s, y, 4096, [np.random.default_rng(0)], error_equation.MartingaleForm(steps)
         )
         value = network.value(s, y)[0] + drawn.corrections.mean(axis=1)
         assert (

@@ -19,7 +19,7 @@ from heatnets.certify.derivative_samples import (
     residual_gradients,
     weighted_curvatures,
 )
-from heatnets.certify.error_equation import martingale_form
+from heatnets.certify.error_equation import MONTE_CARLO, martingale_form
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.certify.path_sampling import SampleBatch
 from heatnets.certify.sequential import VectorSamples, sample_until_good
@@ -134,7 +134,7 @@ def _certify(
         least = 0.0
         if not options.smooth:
             pilot = [options.rng(f"{name} certificate pilot", i)]
-            (spread,) = martingale_form(u, t[[i]], x[[i]], MIN_PAIRS, pilot, 0).spread
+            (spread,) = martingale_form(u, t[[i]], x[[i]], MIN_PAIRS, pilot, MONTE_CARLO).spread
             least = derivative.scale(i, 0.5 * float(spread))
         point = VectorSamples(rounding[i], least, noise[i])
 

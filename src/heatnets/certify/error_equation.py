@@ -210,17 +210,37 @@ def single_samples(
     return ratio * samples
 
 
+class MartingaleForm(NamedTuple):
+    """A variant of the martingale form.
+
+    Attributes:
+        steps: of the martingale term; with 0 there is none: plain Monte Carlo.
+        less_initial: whether u0(X_t) is subtracted from the samples, whose mean is known otherwise.
+    """
+
+    steps: int
+    less_initial: bool = False
+
+
+MONTE_CARLO = MartingaleForm(0)
+
+
 def martingale_form(
-    u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, pairs: int, rngs: list[Any], steps: int
+    u: NetworkEvaluator,
+    t: np.ndarray,
+    x: np.ndarray,
+    pairs: int,
+    rngs: list[Any],
+    form: MartingaleForm,
 ) -> CorrectionSamples:
-    """Antithetic pairs of u0(X_t) + Σ h F(random time) - Σ ∇ũ·√2 SΔW, minus ũ(t, x).
+    """Antithetic pairs of w u0(X_t) + Σ w h F(random time) - Σ w ∇ũ·√2 SΔW, minus ũ(t, x).
 
     Points t (n,), x (n, dim), with one random generator for each. The steps get shorter towards the
-    initial time. With `steps` = 0 there is no martingale term: plain Monte Carlo.
+    initial time; w are the weights of the paths so far.
     """
-    problem, moves = u.error_problem, max(steps, 1)
+    problem, moves = u.error_problem, max(form.steps, 1)
     value, terms = u.value(t, x)
-    slope = u.gradient(t, x) if steps else None
+    slope = u.gradient(t, x) if form.steps else None
     simulator = problem.paths.split_into(2 * moves)
     result = CorrectionSamples(len(t), pairs, EPS * terms)
     for rows, columns in chunks(len(t), pairs, 4 * noise_size(problem)):
@@ -242,6 +262,7 @@ def martingale_form(
             value=value[rows, None],
             slope=None if slope is None else slope[rows, None, :],
             fraction=fraction,
+            less_initial=form.less_initial,
         )
         batch = extrapolate(simulator, noise, sample)
         result.put((rows, columns), batch)
@@ -258,6 +279,7 @@ def _martingale_samples(
     value: np.ndarray,
     slope: np.ndarray | None,
     fraction: np.ndarray,
+    less_initial: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Samples of the martingale form (points, pairs), and the spread of values along paths.
 
@@ -269,6 +291,7 @@ def _martingale_samples(
         value: ũ at the starts, (points, 1).
         slope: ∇ũ at the starts, (points, 1, dim); None for plain Monte Carlo.
         fraction: of each step at which F is taken, (moves, points, pairs).
+        less_initial: whether u0 at the ends of the paths is subtracted.
     """
     moves, *shape = fraction.shape
     position = np.broadcast_to(starts.x, (2, *shape, starts.x.shape[-1]))
@@ -292,6 +315,8 @@ def _martingale_samples(
             push = inner.martingale + outer.martingale
             martingale += weight * np.sum(gradient * push, axis=-1)
         position, weight = outer.position, weight * inner.weight * outer.weight
-    (initial,) = evaluate_pairs(u.initial, np.zeros(shape), position)
-    total += weight * initial
+    factor = weight - 1.0 if less_initial else weight
+    if np.any(factor):
+        (initial,) = evaluate_pairs(u.initial, np.zeros(shape), position)
+        total += factor * initial
     return (total - martingale).mean(axis=0) - value, total.std(axis=(0, 2))

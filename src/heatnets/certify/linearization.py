@@ -24,6 +24,7 @@ from heatnets.pde.transforms import TransformChain
 
 # Steps of paths with the linearized coefficients: these are smooth, and act on an error, not on u.
 STEPS = 4
+KINKED_STEPS = 8  # where the reaction jumps, and paths are exact
 _TILE = 8  # features at a time
 _POWER_ITERATIONS = 6  # of the power method for the variation of derivatives
 
@@ -84,6 +85,10 @@ class LinearizedCoefficients(CoefficientField):
     def has_reaction(self) -> bool:
         return True
 
+    @property
+    def only_reaction_varies(self) -> bool:
+        return self.base is None and not self.source.uses_gradient
+
 
 def linearize(problem: CanonicalProblem, fit: Fit) -> CanonicalProblem:
     """The linear problem that the error of a network solves, up to its square."""
@@ -103,9 +108,12 @@ def linearize(problem: CanonicalProblem, fit: Fit) -> CanonicalProblem:
         source=problem.source,
         fit=fit,
     )
-    # Where f has kinks in u, f_u jumps: few steps do not suffice.
-    few = base is None and not problem.steps_given and not problem.source_has_kinks
-    return replace(problem, coefficients=coefficients, steps=STEPS if few else problem.steps)
+    steps = problem.steps
+    if base is None and not problem.steps_given:
+        # Where f has kinks in u, f_u jumps: few steps do not suffice.
+        kinked_steps = KINKED_STEPS if coefficients.only_reaction_varies else steps
+        steps = kinked_steps if problem.source_has_kinks else STEPS
+    return replace(problem, coefficients=coefficients, steps=steps)
 
 
 def source_at_network(data: tuple[Source, Fit], s: Array, y: Array) -> Array:

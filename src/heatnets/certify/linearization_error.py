@@ -19,7 +19,7 @@ import numpy as np
 
 from heatnets._core.statistics import rms
 from heatnets.certify.certificate import CertifyOptions, Reasons
-from heatnets.certify.error_equation import martingale_form, single_samples
+from heatnets.certify.error_equation import MartingaleForm, martingale_form, single_samples
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.fit.collocation import time_fractions
 from heatnets.pde.diffusion import Dense
@@ -27,7 +27,7 @@ from heatnets.pde.diffusion import Dense
 _SAMPLES = 128  # paths from each point
 _SAFETY = 2.0  # factor for the effect of Q on the e that it is made of, and for few samples
 _VALID = 0.25  # of the error's size: with a larger bound the linearization does not describe it
-_STEPS = 4  # of the martingale form, where data are not smooth
+_FORM = MartingaleForm(steps=4)  # where data are not smooth
 
 
 class LinearizationError(NamedTuple):
@@ -77,7 +77,7 @@ def _bound_at_point(
         if options.smooth:
             return single_samples(u, s, y, rng)
         rngs = [options.rng(f"{stream} {k}", i) for k in range(n)]
-        return martingale_form(u, s, y, 1, rngs, _STEPS).corrections[:, 0]
+        return martingale_form(u, s, y, 1, rngs, _FORM).corrections[:, 0]
 
     # Many times near both ends: where f_u is very negative only the shortest paths count.
     r, density = time_fractions(rng, n)

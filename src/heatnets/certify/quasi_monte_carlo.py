@@ -34,7 +34,7 @@ from heatnets._core.tiling import map_points
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.certify.montecarlo import check_finite
 from heatnets.certify.path_sampling import CHUNK
-from heatnets.certify.sequential import PointSamples
+from heatnets.certify.sequential import NumberSamples, PointSamples
 from heatnets.features.designs import Draws, SobolDraws
 from heatnets.features.equation import to_jax
 from heatnets.features.features import Equation
@@ -59,6 +59,14 @@ def serves(problem: CanonicalProblem) -> bool:
     """Whether u is the mean of u0 at the ends of exact paths, of few enough random numbers."""
     is_mean = problem.coefficients is None and not problem.has_source
     return is_mean and problem.dim <= _MOST_DIM
+
+
+def serves_initial(problem: CanonicalProblem) -> bool:
+    """Whether nets tell the mean of u0 at the ends of paths of the error equation.
+
+    So it is whatever the source is, but for one that depends on ∇u: its derivative moves paths.
+    """
+    return serves(problem.without_source()) and not problem.source.uses_gradient
 
 
 # From values of u0 (n,), less a constant, at x + p, and p (n, dim), to samples (n, k).
@@ -109,6 +117,31 @@ class NetSamples(PointSamples):
         return student.half + unseen_allowance(moments, least=least) + self.rounding, reasons
 
 
+class SamplesWithNets(NumberSamples):
+    """Samples of a number less u0 at the end of a path, and nets for the mean of u0.
+
+    The half-width is the sum of both.
+    """
+
+    def __init__(self, rounding: float, mean: float, rare: float, noise: float) -> None:
+        super().__init__(rounding, mean, rare, smooth=False, noise=noise)
+        self.nets = NetSamples(0.0, 0.0, rare, np.zeros(1))
+
+    @property
+    def drawn(self) -> int:
+        return super().drawn + self.nets.drawn
+
+    def points_for(self, pairs: int) -> int:
+        """Points that each net needs when `pairs` more pairs are drawn: in the same proportion."""
+        return 2 * self.nets.count * pairs // self.count if self.count else 2 * pairs
+
+    def _interval(self, confidence: float) -> tuple[Any, tuple[str, ...]]:
+        half, reasons = super()._interval(confidence)
+        (nets_half,), nets_reasons = self.nets._interval(confidence)
+        self.mean = self.mean + float(self.nets.mean[0])
+        return half + float(nets_half), reasons or nets_reasons
+
+
 def add_points(
     u: NetworkEvaluator,
     t: float,
@@ -125,7 +158,7 @@ def add_points(
     """
     from scipy.stats import qmc  # takes half a second to import
 
-    problem, dim, old = u.error_problem, len(x), 2 * point.count
+    problem, dim, old = u.canonical, len(x), 2 * point.count
     if not old:
         number = 2 ** int(np.log2(max(number, _LEAST)))  # nets are best with powers of two
 

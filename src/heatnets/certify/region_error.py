@@ -19,7 +19,12 @@ from heatnets._core.statistics import (
 )
 from heatnets.certify.certificate import RegionError, jump_reasons
 from heatnets.certify.data_checks import EXACT
-from heatnets.certify.error_equation import CorrectionSamples, martingale_form, residual_form
+from heatnets.certify.error_equation import (
+    MONTE_CARLO,
+    CorrectionSamples,
+    martingale_form,
+    residual_form,
+)
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.certify.importance_points import WeightedPoints, choose_points
 from heatnets.certify.path_sampling import step_bias_bound
@@ -93,7 +98,7 @@ def region_error(
 
     if not smooth:  # samples without steps are hundreds of times cheaper than those with steps
         pairs *= _PLAIN
-        drawn = draw(points, pairs, "region error", partial(martingale_form, steps=0))
+        drawn = draw(points, pairs, "region error", partial(martingale_form, form=MONTE_CARLO))
         tails = _heavy_tail_reasons(drawn.corrections)
         return result(drawn.estimate, (*drawn.estimate.reasons, *tails, *jumps), "Monte Carlo")
     form = partial(residual_form, residual=recorder.residual)

@@ -10,7 +10,12 @@ from heatnets._core.precision import EPS
 from heatnets._core.statistics import MIN_PAIRS
 from heatnets.certify import quasi_monte_carlo
 from heatnets.certify.certificate import Certificate, CertifyOptions, make_certificate
-from heatnets.certify.error_equation import martingale_form, residual_form
+from heatnets.certify.error_equation import (
+    MONTE_CARLO,
+    MartingaleForm,
+    martingale_form,
+    residual_form,
+)
 from heatnets.certify.evaluator import NetworkEvaluator
 from heatnets.certify.path_sampling import CHUNK, step_bias_bound
 from heatnets.certify.sequential import NumberSamples, sample_until_good
@@ -20,6 +25,13 @@ _DISAGREE = 5.0
 # Steps of the martingale form: they divided the variance by 15 to 20 in trials, eight steps by
 # twice that.
 STEPS = 4
+_STEPPED = MartingaleForm(STEPS)
+_WITH_NETS = MartingaleForm(0, less_initial=True)  # nets tell the mean of u0
+_NAMES = {
+    MONTE_CARLO: "no steps (Monte Carlo)",
+    _STEPPED: f"{STEPS} steps",
+    _WITH_NETS: f"no steps, u0 by {quasi_monte_carlo.NETS} scrambled nets",
+}
 
 
 def certify(
@@ -28,8 +40,8 @@ def certify(
     """Confidence intervals for the true values at points t (n,), t >= 0, and x (n, dim).
 
     Where ũ is smooth the samples are of the residual form, checked by the martingale form;
-    elsewhere they are quasi-random points of u0 if u is a mean of u0, else of the martingale form.
-    Values are in the user's units, `options.unit` times
+    elsewhere they are quasi-random points of u0 if u is a mean of u0, else of that variant of the
+    martingale form which serves a point best. Values are in the user's units, `options.unit` times
     those of the canonical problem.
     """
     smooth, problem = options.smooth, u.error_problem
@@ -41,17 +53,22 @@ def certify(
     rare = options.rare / np.abs(options.unit)
     at_start = np.where(t == 0, u.initial_defect * u.initial(t, x), 0.0)
     known = zip(rounding, quadrature, at_start, rare, strict=True)
-    points = [
-        NumberSamples(noise + error, mean, least, smooth=smooth, noise=noise)
-        for noise, error, mean, least in known
-    ]
     later = np.flatnonzero(t > 0)
-    steps = np.full(len(t), 0 if smooth else STEPS)
-    if options.halfwidth is not None and not smooth and len(later):
-        steps[later] = _choose_steps(u, t, x, later, options)
+    forms = [_STEPPED] * len(t)
+    if not smooth:
+        for i, form in zip(
+            later, _choose_forms(u, t[later], x[later], options, later), strict=True
+        ):
+            forms[i] = form
+    points = [
+        quasi_monte_carlo.SamplesWithNets(noise + error, mean, least, noise)
+        if not smooth and form == _WITH_NETS
+        else NumberSamples(noise + error, mean, least, smooth=smooth, noise=noise)
+        for form, (noise, error, mean, least) in zip(forms, known, strict=True)
+    ]
 
     def draw(pending: list[int], pairs: int, batch: int) -> None:
-        """As many points at a time as memory allows, all with the same number of steps.
+        """As many points at a time as memory allows, all by the same form.
 
         One where paths take steps: that is no slower, and progress is reported.
         """
@@ -59,8 +76,8 @@ def certify(
         if problem.coefficients is None:
             together = max(1, CHUNK // (4 * pairs * problem.dim))
         done = 0
-        for k in np.unique(steps[pending]):
-            group = [i for i in pending if steps[i] == k]
+        for form in sorted({forms[i] for i in pending}):
+            group = [i for i in pending if forms[i] == form]
             for first in range(0, len(group), together):
                 part = group[first : first + together]
                 options.tell(done, len(pending))
@@ -69,18 +86,21 @@ def certify(
                 if smooth:
                     drawn = residual_form(u, t[part], x[part], pairs, rngs)
                 else:
-                    drawn = martingale_form(u, t[part], x[part], pairs, rngs, int(k))
+                    drawn = martingale_form(u, t[part], x[part], pairs, rngs, form)
                 rows = (drawn.corrections, drawn.steps, drawn.rounding, drawn.spread)
                 for i, *row in zip(part, *rows, strict=True):
-                    points[i].add(*row)
+                    point = points[i]
+                    if isinstance(point, quasi_monte_carlo.SamplesWithNets):
+                        number, rng = point.points_for(pairs), options.rng("certificate nets", i)
+                        quasi_monte_carlo.add_points(u, t[i], x[i], point.nets, number, rng)
+                    point.add(*row)
         options.tell(len(pending), len(pending))
 
     sampled = {int(i): points[i] for i in later}
     sample_until_good(sampled, draw, options)
     if smooth:
         _check_forms(u, t, x, {i: p for i, p in sampled.items() if not p.reasons}, options)
-    names = {0: "no steps (Monte Carlo)", STEPS: f"{STEPS} steps"}
-    used = " or ".join(names[k] for k in sorted(set(steps.tolist()), reverse=True))
+    used = " or ".join(_NAMES[form] for form in sorted({forms[i] for i in later}, reverse=True))
     method = "residual" if smooth else f"martingale, {used}"
     method += "" if problem.coefficients is None else ", paths in steps"
     mean = np.array([point.mean for point in points])
@@ -155,7 +175,7 @@ def _check_forms(
         return
     index, pairs = list(points), max(MIN_PAIRS, options.samples // 64)
     rngs = [options.rng("certificate check", i) for i in index]
-    check = martingale_form(u, t[index], x[index], pairs, rngs, STEPS)
+    check = martingale_form(u, t[index], x[index], pairs, rngs, _STEPPED)
     rows = (check.corrections, check.rounding, check.steps)
     for point, checks, rounding, change in zip(points.values(), *rows, strict=True):
         allowed = point.step_bias + float(step_bias_bound(change.mean(axis=0)))
@@ -178,19 +198,30 @@ def disagreement(first: np.ndarray, second: np.ndarray, allowed: float = 0.0) ->
     return float(gap / (noise if noise > 0 else np.inf))
 
 
-def _choose_steps(
-    u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, later: np.ndarray, options: CertifyOptions
-) -> np.ndarray:
-    """The number of steps of the martingale form at each point, `STEPS` or 0.
+def _choose_forms(
+    u: NetworkEvaluator, t: np.ndarray, x: np.ndarray, options: CertifyOptions, index: np.ndarray
+) -> list[MartingaleForm]:
+    """The variant of the martingale form at each of the points with these indices.
 
-    Whichever needs fewer evaluations of the data for the same variance, by a pilot at each point.
+    Whichever needs the fewest evaluations of the data for the same variance, by a pilot at each
+    point. Without a requested half-width plain Monte Carlo is not a candidate.
     """
-    sources, costs = u.error_problem.has_source, []
-    for steps, evaluations in (
-        (0, 1 + sources),
-        (STEPS, 1 + STEPS * sources + (STEPS - 1) * u.gradient_cost),
-    ):
-        rngs = [options.rng(f"certificate pilot {steps}", i) for i in later]
-        drawn = martingale_form(u, t[later], x[later], MIN_PAIRS, rngs, steps)
-        costs.append(evaluations * np.var(drawn.corrections, axis=1))
-    return np.where(costs[1] < costs[0], STEPS, 0)
+    sources = u.error_problem.has_source
+    evaluations = {
+        _STEPPED: 1 + STEPS * sources + (STEPS - 1) * u.gradient_cost,
+        MONTE_CARLO: 1 + sources,
+        _WITH_NETS: 1 + sources,
+    }
+    if options.halfwidth is None:
+        del evaluations[MONTE_CARLO]
+    if not quasi_monte_carlo.serves_initial(u.canonical):
+        del evaluations[_WITH_NETS]
+    candidates = list(evaluations)
+    if len(candidates) == 1 or not len(t):
+        return candidates[:1] * len(t)
+    costs = []
+    for form in candidates:
+        rngs = [options.rng(f"certificate pilot {form.steps}", i) for i in index]
+        drawn = martingale_form(u, t, x, MIN_PAIRS, rngs, form)
+        costs.append(evaluations[form] * np.var(drawn.corrections, axis=1))
+    return [candidates[k] for k in np.argmin(costs, axis=0)]

@@ -13,7 +13,7 @@ import numpy as np
 from heatnets.pde.coefficients import CoefficientField
 from heatnets.pde.diffusion import Diffusion
 from heatnets.pde.function import Function
-from heatnets.pde.paths import EulerPaths, ExactPaths, PathSimulator
+from heatnets.pde.paths import EulerPaths, ExactPaths, PathSimulator, WeightedExactPaths
 from heatnets.pde.preintegration import PreIntegration
 from heatnets.pde.regions import Region
 from heatnets.pde.sources import (
@@ -96,7 +96,8 @@ class CanonicalProblem:
         """Exact paths if coefficients are constant, Euler paths if they vary."""
         if self.coefficients is None:
             return ExactPaths(self.diffusion)
-        return EulerPaths(self.coefficients, steps, used)
+        simulator = WeightedExactPaths if self.coefficients.only_reaction_varies else EulerPaths
+        return simulator(self.coefficients, steps, used)
 
     def with_source_guess(self, source: SemilinearSource | None = None) -> CanonicalProblem:
         """The problem with a function of (s, y) for features: F at a guess of v.

@@ -115,6 +115,11 @@ class CoefficientField(eqx.Module):
         """Whether paths carry the weight exp(∫ c), which depends on the path."""
         return callable(self.reaction)
 
+    @property
+    def only_reaction_varies(self) -> bool:
+        """Whether A is constant, and there is neither drift nor change of coordinates."""
+        return False
+
     def diffusion_at(self, t: Any, x: Any) -> Diffusion:
         """A at the user's (t, x), with its square root."""
         if isinstance(self.diffusion, Diffusion):
