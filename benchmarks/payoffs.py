@@ -230,7 +230,10 @@ CASES: dict[str, list[Callable[[int], Iterator[Figure]]]] = {
         for d in (3, 100, 1000)
     ],
     "arithmetic": [lambda seed, d=d: arithmetic(d, seed) for d in (5, 20)],
-    "precise": [lambda seed, d=d: arithmetic(d, seed, tol=1e-4) for d in (5, 20)],
+    "precise": [
+        lambda seed, d=d, tol=tol: arithmetic(d, seed, tol=tol)
+        for d, tol in ((5, 1e-4), (20, 5e-5))
+    ],
     "many": [
         lambda seed, name=name, f=f, d=d: many_kinks(name, f, d, seed)
         for name, f in (
