@@ -17,7 +17,7 @@ import heatnets as hn
 from heatnets._core import progress, statistics, streams
 from heatnets._core.execution import Summary
 from heatnets.certify import (
-    certified_network,
+    certificate_progress,
     derivatives,
     error_equation,
     quasi_monte_carlo,
@@ -427,8 +427,8 @@ def test_long_certificates_are_announced_and_reported(radial, monkeypatch, capfd
 
 def test_the_time_of_a_certificate_is_known_after_a_second(monkeypatch):
     clock, heard = [0.0], []
-    monkeypatch.setattr(certified_network.time, "perf_counter", lambda: clock[0])
-    reporter = certified_network._Reporter(lambda *a: heard.append(a), 3, work=60_000)
+    monkeypatch.setattr(certificate_progress.time, "perf_counter", lambda: clock[0])
+    reporter = certificate_progress.CertificateProgress(lambda *a: heard.append(a), 3, work=60_000)
     for clock[0], done, total in (
         (0.5, 3, 3),  # small steps say nothing
         (2.0, 100, 5000),  # the first part compiles: it is not measured
@@ -444,7 +444,7 @@ def test_the_time_of_a_certificate_is_known_after_a_second(monkeypatch):
     assert len(heard) == 8
     heard.clear()
     clock[0] = 0.0
-    reporter = certified_network._Reporter(lambda *a: heard.append(a), 5, work=60_000)
+    reporter = certificate_progress.CertificateProgress(lambda *a: heard.append(a), 5, work=60_000)
     for clock[0], done in ((0.1, 0), (9.0, 1), (13.0, 2), (14.0, 3)):
         reporter.tell(done, 5)
     assert [phase for phase, *_ in heard if phase != "certificate"] == [

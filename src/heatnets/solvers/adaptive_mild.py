@@ -19,55 +19,56 @@ weights are left to fit: features with consecutive points share one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from heatnets._core import statistics
-from heatnets._core.tiling import map_points
-from heatnets.certify import linearization, montecarlo, quasi_monte_carlo
+from heatnets.certify import montecarlo, quasi_monte_carlo
 from heatnets.certify.quasi_monte_carlo import NetPoints, TurnedSobolDraws
 from heatnets.certify.reference_values import ReferenceValues
 from heatnets.features.equation import equation_values_only
-from heatnets.features.features import Equation, Feature
+from heatnets.features.features import Feature
 from heatnets.fit import least_squares
-from heatnets.fit.assembly import initial_values, value_rows
+from heatnets.fit.assembly import value_rows
 from heatnets.fit.collocation import PLACEMENTS, Points, sample_points
 from heatnets.fit.iteration import CandidateFit
 from heatnets.pde.canonical import CanonicalProblem
-from heatnets.pde.function import Function
-from heatnets.pde.sources import LinearSource, Source
 from heatnets.solution import Solution
 from heatnets.solvers import stopping
 from heatnets.solvers.growth import Growth, GrowthState, feature_kinds
+from heatnets.solvers.mild_samples import (
+    ROWS,
+    VALIDATION,
+    ZERO,
+    MildSamples,
+    NetSampler,
+    NonlinearSourceSampler,
+    NoSource,
+    no_samples,
+    sample_mild,
+    served_by_nets,
+)
 from heatnets.solvers.options import DEFAULT_DESIGNS
 from heatnets.solvers.run import Round, Run, StopReason
 from heatnets.solvers.validation import CONTRADICTION
 
-_FEATURES, _ROWS = 32, 2048  # first round: features of each design and kind; training points
+_FEATURES = 32  # of each design and kind in the first round
 _PAIRS = (16, 512)  # antithetic pairs of samples per training point, at least and at most
 # Operations of samples in the first round, per second of `seconds`: samples at the training points
 # may take a quarter of it (a core makes 1.3 to 8 operations per nanosecond). Beyond, a point gets
 # fewer pairs.
 _OPERATIONS_PER_SECOND = 3.5e8
-_SOURCE_PAIRS = 16  # pairs per point for the part of a source that depends on u
 _SOURCE_FEATURES = 128  # features of each design and kind with such a source and nets, at most
-# Fixed-point steps per round, for a source that depends on u. Default risk in 100 dimensions: its
-# value is off by 6e-4 after two steps of the first round, by 1e-5 after three.
-_PICARD_STEPS = 3
-_VALIDATION = 128  # points at which errors are estimated
 _BATCHES = 4  # batches of pairs at a validation point, in each of two independent halves
 # Nets in training: half the points of a net in the first round, which are as many as features, at
-# least and at most; rows; weights, at most; dimensions, at most. Call on the best of 20 assets
+# least and at most; weights, at most. Call on the best of 20 assets
 # (benchmarks/payoffs.py), relative error over the region with 4096 pairs and rows without noise:
 # 7.5e-4 with the weights 1/M, 4.8e-4 with 256 weights, of which noise of rows leaves 5.4e-4. 768
-# pairs of the three default designs: 1.7e-3, of orthogonal directions or a net: 1.1e-3. In 500
-# dimensions nets are about as good as orthogonal directions.
-_NET_PAIRS, _NET_ROWS, _NET_WEIGHTS, _NET_DIM = (64, 8192), 2048, 256, 500
+# pairs of the three default designs: 1.7e-3, of orthogonal directions or a net: 1.1e-3.
+_NET_PAIRS, _NET_WEIGHTS = (64, 8192), 256
 # As above, for a point of a net: samples, features and checks of a round, which take 2.3 times as
 # long as the samples, may take half of `seconds` (a core makes 0.7 to 6 operations per nanosecond
 # as they are counted, 2 for the best of 20 assets).
@@ -85,7 +86,7 @@ class MildState(GrowthState):
     extensions: list[int] = field(default_factory=list)  # numbers of rows, per round
     variance: float = 0.0  # mean square of the standard errors of the samples
     # Two independent estimates of u at the validation points; every round adds samples to them.
-    halves: np.ndarray = field(default_factory=lambda: np.zeros((2, _VALIDATION)))
+    halves: np.ndarray = field(default_factory=lambda: np.zeros((2, VALIDATION)))
 
 
 class MildGrowth(Growth):
@@ -101,27 +102,27 @@ class MildGrowth(Growth):
     def __init__(self, run: Run) -> None:
         if run.options.time_degree is not None or run.options.rcond is not None:
             run.log.warn("`time_degree` and `rcond` play no part in training on mild rows")
-        entries = _NET_ROWS * _NET_PAIRS[1] if _served_by_nets(run) else _ROWS * 6 * _FEATURES
-        needed = 8 * (4 * entries + 4 * _ROWS * run.problem.dim)
+        entries = ROWS * _NET_PAIRS[1] if served_by_nets(run) else ROWS * 6 * _FEATURES
+        needed = 8 * (4 * entries + 4 * ROWS * run.problem.dim)
         run.ctx.require_memory(needed, "the first round", "")
         # Without reaction flow the weights 1/M give a first guess of the solution.
         problem = run.problem = replace(run.problem, reaction_flow=None)
         super().__init__(run)
         self.data = equation_values_only(problem)
-        self.source = _NonlinearSourceSampler(run) if problem.source.uses_u else _NoSource()
+        self.source = NonlinearSourceSampler(run) if problem.source.uses_u else NoSource()
         self.nets = None
         self.sampled: CanonicalProblem | None = problem.linear_part()  # by Monte Carlo
         self.points: Points = (np.zeros(0), np.zeros((0, problem.dim)))
-        self.validation = sample_points(problem, _VALIDATION, run.rng("mild judges"))
+        self.validation = sample_points(problem, VALIDATION, run.rng("mild judges"))
         # From values of the canonical problem to values of u.
-        self.factor = np.broadcast_to(problem.value_scale(self.validation[0]), (_VALIDATION,))
-        self._size, self._rows = _FEATURES, _ROWS  # of the next round
+        self.factor = np.broadcast_to(problem.value_scale(self.validation[0]), (VALIDATION,))
+        self._size, self._rows = _FEATURES, ROWS  # of the next round
         self._weights: int | None = None  # most weights of a design and kind
-        if _served_by_nets(run):
+        if served_by_nets(run):
             self.sampled = self.sampled if self.sampled.has_source else None
-            self.sampled = self.sampled and replace(self.sampled, initial=_ZERO)
-            self.nets = _Nets(run, self.data)
-            self._rows, self._weights = _NET_ROWS, _NET_WEIGHTS
+            self.sampled = self.sampled and replace(self.sampled, initial=ZERO)
+            self.nets = NetSampler(run, self.data)
+            self._rows, self._weights = ROWS, _NET_WEIGHTS
             if run.options.directions == DEFAULT_DESIGNS:
                 design = TurnedSobolDraws(self.nets.rotation)
                 run.options = replace(run.options, directions=(design,))
@@ -141,12 +142,12 @@ class MildGrowth(Growth):
         seconds = self.run.options.seconds
         if self.sampled is not None:
             operations = montecarlo.count_pair_operations(self.sampled)
-            affordable = _OPERATIONS_PER_SECOND * seconds / (_ROWS * operations)
+            affordable = _OPERATIONS_PER_SECOND * seconds / (ROWS * operations)
             self._monte_carlo_pairs = int(np.clip(affordable, *_PAIRS))
         if self.nets is None:
             return self._monte_carlo_pairs
         operations = 2 * quasi_monte_carlo.count_point_operations(self.run.problem, self.data)
-        affordable = _NET_OPERATIONS_PER_SECOND * seconds / (_NET_ROWS * operations)
+        affordable = _NET_OPERATIONS_PER_SECOND * seconds / (ROWS * operations)
         return int(2 ** int(np.log2(np.clip(affordable, *_NET_PAIRS))))  # nets are best so
 
     def _add_points(self, rows: int, label: str) -> Points:
@@ -237,9 +238,9 @@ class MildGrowth(Growth):
         Without that of u0, where nets tell it.
         """
         if self.sampled is None:
-            return _no_samples(points)
+            return no_samples(points)
         pairs = self._monte_carlo_pairs
-        return _sample_mild(self.run, self.sampled, points, stream, pairs, batches)
+        return sample_mild(self.run, self.sampled, points, stream, pairs, batches)
 
     def _sample_halves(self, label: str, growth: int) -> tuple[list[MildSamples], float]:
         """New samples of both halves, and their share among all: at least as many as before."""
@@ -341,7 +342,7 @@ class MildGrowth(Growth):
             "final check",
             run.ctx,
             entries=fit.rows * len(fit.weights),
-            points=_VALIDATION,
+            points=VALIDATION,
         )
         features = self._evaluate(blocks, reference.points, "final check")
         value = reference.factor * (features @ fit.weights)
@@ -363,154 +364,7 @@ class MildGrowth(Growth):
             for i in range(0, len(block.initial_coefficient), _FEATURES)
         ]
         ctx = self.run.ctx
-        return np.asarray(value_rows(self.data, pieces, points, ctx, label, row_chunk=_VALIDATION))
-
-
-class _SourceAtFit(eqx.Module):
-    """(s, y) ↦ f(s, y, ũ, ∇ũ)."""
-
-    source: Source
-    fit: linearization.Fit
-
-    def __call__(self, s: Array, y: Array) -> Array:
-        return self.source(s, y, *self.fit.value_and_gradient(s, y, self.source.uses_gradient))
-
-
-def _reaction_rate(function: Any, s: Array, y: Array) -> Array:
-    """f_u at the fit."""
-    at_fit: _SourceAtFit = function.function
-    source = at_fit.source
-    return source.linearize(s, y, *at_fit.fit.value_and_gradient(s, y, source.uses_gradient)).d_u
-
-
-class _NoSource:
-    """In place of the samples of a source that depends on u, if there is none."""
-
-    steps = 1  # fits per round
-
-    def set_fit(self, data: Equation, blocks: list[Feature], weights: np.ndarray) -> None:
-        """Evaluate the source at this fit from now on; at first, at a guess of u."""
-
-    def sample(self, points: Points, stream: str, batches: int = 1) -> MildSamples:
-        """Samples of the part of the mild solution that comes from the source."""
-        return _no_samples(points)
-
-    def error_growth(self, points: Points) -> float:
-        """Factor by which the error may exceed the defect of the fixed-point equation."""
-        return 1.0
-
-
-class _NonlinearSourceSampler(_NoSource):
-    """Samples of the part of the mild solution that comes from a source that depends on u."""
-
-    steps = _PICARD_STEPS
-
-    def __init__(self, run: Run) -> None:
-        self._run, self._source = run, run.problem.source
-        # The problem with zero initial condition and with the source frozen at the fit.
-        guess = LinearSource(run.problem.feature_source)
-        self._frozen = replace(run.problem, initial=_ZERO, source=guess)
-
-    def set_fit(self, data: Equation, blocks: list[Feature], weights: np.ndarray) -> None:
-        parts = np.split(
-            weights, np.cumsum([len(block.initial_coefficient) for block in blocks])[:-1]
-        )
-        fit = linearization.Fit(
-            data, [(block, jnp.asarray(w)[:, None]) for block, w in zip(blocks, parts, strict=True)]
-        )
-        source = LinearSource(Function(_SourceAtFit(self._source, fit)))
-        self._frozen = replace(self._frozen, source=source)
-
-    def sample(self, points: Points, stream: str, batches: int = 1) -> MildSamples:
-        return _sample_mild(
-            self._run, self._frozen, points, f"forces {stream}", _SOURCE_PAIRS, batches
-        )
-
-    def error_growth(self, points: Points) -> float:
-        """exp(∫ f_u), with the 95 % quantile of f_u over the points."""
-        problem, function = self._frozen, self._frozen.feature_source
-        rate = map_points(_reaction_rate, function, points, 32 * problem.dim, self._run.ctx)
-        return float(np.exp(problem.horizon * max(float(np.quantile(rate, 0.95)), 0.0)))
-
-
-_ZERO = Function(lambda x: jnp.zeros(()))  # u0 = 0
-
-# Means, (points,); root mean square of their standard errors; bias by time steps, (points,).
-MildSamples = tuple[np.ndarray, float, np.ndarray]
-
-
-def _no_samples(points: Points) -> MildSamples:
-    """Samples that are exactly zero."""
-    return np.zeros(len(points[0])), 0.0, np.zeros(len(points[0]))
-
-
-def _sample_mild(
-    run: Run, problem: CanonicalProblem, points: Points, stream: str, pairs: int, batches: int = 1
-) -> MildSamples:
-    """Monte Carlo means of the mild solution, over `batches` times `pairs` antithetic pairs.
-
-    All calls have the same shape, so that a growing number of points and samples compiles once.
-    """
-    parts = []
-    for start in range(0, len(points[0]), _ROWS):
-        t, x = points[0][start : start + _ROWS], points[1][start : start + _ROWS]
-        estimates = [
-            montecarlo.mild_samples(
-                problem,
-                (t, x),
-                pairs,
-                run.options.seed,
-                run.ctx,
-                stream=f" {stream}, {start}, batch {batch}",
-                paired=True,
-            )
-            for batch in range(batches)
-        ]
-        parts.append(
-            (
-                np.mean([estimate.value for estimate in estimates], axis=0),
-                np.mean([estimate.truncation_bias for estimate in estimates], axis=0),
-                np.mean([estimate.standard_error**2 for estimate in estimates], axis=0) / batches,
-            )
-        )
-    values, biases, variances = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return values, float(np.sqrt(np.mean(variances))), biases
-
-
-def _served_by_nets(run: Run) -> bool:
-    """Whether rows are means over nets."""
-    problem = run.problem
-    return quasi_monte_carlo.serves(problem.without_source()) and problem.dim <= _NET_DIM
-
-
-class _Nets:
-    """Samples of u by nets, turned to the directions in which u0 varies most over the region."""
-
-    def __init__(self, run: Run, data: Equation) -> None:
-        self._run, self._data, problem = run, data, run.problem
-        rng = run.rng("mild nets, directions")
-        t, x = sample_points(problem, _VALIDATION, rng)
-
-        def evaluate(normal: np.ndarray, place: np.ndarray) -> np.ndarray:
-            k, noise = place % _VALIDATION, problem.paths.scale_noise(normal)
-            ends = problem.paths.simulate(t[k], x[k], t[k], noise)
-            with run.ctx.active():
-                return initial_values(data, ends.position, run.ctx)
-
-        self.rotation = quasi_monte_carlo.leading_rotation(evaluate, problem.dim, rng)
-
-    def sample(self, points: Points, part: NetPoints, stream: str) -> np.ndarray:
-        """Means of u0 over further points of the nets of a stream, (n,)."""
-        run = self._run
-        return quasi_monte_carlo.net_means(
-            run.problem,
-            self._data,
-            points,
-            part,
-            run.rng(f"{stream}, nets"),
-            run.ctx,
-            rotation=self.rotation,
-        )
+        return np.asarray(value_rows(self.data, pieces, points, ctx, label, row_chunk=VALIDATION))
 
 
 class _Drawn(NamedTuple):
