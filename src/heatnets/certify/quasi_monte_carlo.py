@@ -66,7 +66,8 @@ def serves_initial(problem: CanonicalProblem) -> bool:
 
     So it is whatever the source is, but for one that depends on ∇u: its derivative moves paths.
     """
-    return serves(problem.without_source()) and not problem.source.uses_gradient
+    is_mean = serves(problem.without_source()) and not problem.source.uses_gradient
+    return is_mean and not problem.zero_initial
 
 
 # From values of u0 (n,), less a constant, at x + p, and p (n, dim), to samples (n, k).

@@ -144,7 +144,8 @@ def sample_mild(
 def served_by_nets(run: Run) -> bool:
     """Whether rows are means over nets."""
     problem = run.problem
-    return quasi_monte_carlo.serves(problem.without_source()) and problem.dim <= _MOST_DIM
+    is_mean = quasi_monte_carlo.serves(problem.without_source()) and problem.dim <= _MOST_DIM
+    return is_mean and not problem.zero_initial
 
 
 class NetSampler:
