@@ -209,6 +209,21 @@ def many_kinks(name: str, payoff: Callable, dim: int, seed: int) -> Iterator[Fig
     yield f"{name}: miss in half-widths", gap, None
 
 
+def default_risk(seed: int) -> Iterator[Figure]:
+    """A claim on 100 assets with default risk: F has kinks in u. Multilevel Picard has 57.300."""
+    problem = hn.problems.get("default-risk")
+    u, seconds = solved(problem, seed)
+    name, start = "default risk, d = 100", (0.0, np.full(100, 100.0))
+    yield f"{name}: distance from 57.300, relative", float(abs(u(*start) / 57.3 - 1)), 3e-4
+    begin = time.process_time()
+    sure = u.certify(*start)
+    seconds += time.process_time() - begin
+    half = float(sure.halfwidth / sure.value) if sure.certified else np.inf
+    yield f"{name}: half-width, relative", half, 1e-3
+    yield f"{name}: 57.300 in half-widths", float(abs(sure.value - 57.3) / sure.halfwidth), None
+    yield f"{name}: CPU seconds, solve and certificate", seconds, 20.0
+
+
 CASES: dict[str, list[Callable[[int], Iterator[Figure]]]] = {
     "geometric": [
         *(
@@ -242,6 +257,7 @@ CASES: dict[str, list[Callable[[int], Iterator[Figure]]]] = {
         )
         for d in (5, 20)
     ],
+    "default-risk": [default_risk],
     "equal": [lambda seed: arithmetic(5, seed, equal_market, (1000, 2**11))],
 }
 
