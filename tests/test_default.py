@@ -57,7 +57,7 @@ def test_the_estimated_error_is_the_error():
     [
         (60, 10**3, 512, 4096),
         (10, 10**5, 17, 64),
-        (60, 10**4, 512, 512),
+        (60, 8000, 512, 512),
         (1e-3, 10**5, 16, 64),
         (1e6, 10**5, 512, 8192),
     ],
@@ -73,7 +73,7 @@ def test_samples_of_the_first_round_fit_into_seconds(
         run = Run(problem.canonical, make_options(problem, seconds=seconds), make_context())
         growth = MildGrowth(run)
         assert growth.state.pairs == of_nets
-        assert growth._monte_carlo_pairs == of_source
+        assert growth.state.monte_carlo_pairs == of_source
 
 
 def test_operations_of_a_pair_grow_with_the_source():

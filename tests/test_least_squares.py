@@ -337,3 +337,11 @@ def test_a_device_without_memory_leaves_the_factor_to_the_host(monkeypatch, rows
     monkeypatch.setattr(rows, "ctx", SimpleNamespace(device=SimpleNamespace(platform="gpu")))
     system = device_least_squares.damped_system(rows, columns, 0, None)
     np.testing.assert_array_equal(system.fits((1e-6,), 96)[0].weights, expected.weights)
+
+
+def test_normal_equations_that_overflow_are_solved_by_qr():
+    rows = np.random.default_rng(0).standard_normal((20, 4))
+    rows[0, 0] = 1e160  # its square is not finite
+    fit = solve(rows, rows @ np.ones(4), "cholesky", None, 0.0)
+    assert fit.solver == "qr"
+    assert "Cholesky failed" in fit.notes[0]

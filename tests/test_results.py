@@ -268,7 +268,10 @@ GROWTHS = {
     "equation": lambda: hn.problems.get("nonseparable", dim=3),
     "newton": lambda: hn.problems.get("hamilton-jacobi", dim=4),
     "mild": lambda: hn.Problem(
-        5, 0.5, initial=lambda x: jnp.sort(jnp.stack([0.0, jnp.mean(x)]))[1]
+        5,
+        0.5,
+        initial=lambda x: jnp.sort(jnp.stack([0.0, jnp.mean(x)]))[1],
+        source=lambda t, x: t * jnp.cos(x[0]),
     ),
     "mild, fixed-point steps": lambda: hn.Problem(
         dim=2,

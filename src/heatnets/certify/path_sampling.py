@@ -91,6 +91,7 @@ def step_allowance(changes: np.ndarray, half: Any) -> tuple[Any, Any, tuple[str,
     least = step_bias_bound(np.maximum(np.abs(mean) - 3 * noise, 0.0))
     excess = changes[..., 1] - 2 * changes[..., 0]  # of mean zero at first order
     wrong = np.abs(excess.mean(axis=0)) > allowed + 3 * excess.std(axis=0, ddof=1) / root
+    wrong &= ~(excess.mean(axis=0) * mean[..., 0] > 0)  # of higher order: the bound is too large
     doubtful = np.any(wrong & (allowed > _MATTERS * half))
     return allowed, least, (_NOT_FIRST_ORDER,) if doubtful else ()
 

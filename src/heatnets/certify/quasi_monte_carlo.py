@@ -52,6 +52,7 @@ _LEADING = 64  # directions to which coordinates of a net are turned, at most
 # Directions lead if u0 varies so many times as much in them as chance explains, and in coordinates.
 _CLEARLY = 1.2
 _TOGETHER, _SCRAMBLES = 64, 8  # points whose nets share scrambled coordinates, and how many of each
+_SMALL_PART = 0.1  # of a half-width: more points of nets would not matter
 _HEAVY = 0.25  # kurtosis over number of nets above which one of them is an outlier
 
 
@@ -124,23 +125,36 @@ class SamplesWithNets(NumberSamples):
     The half-width is the sum of both.
     """
 
-    def __init__(self, rounding: float, mean: float, rare: float, noise: float) -> None:
+    def __init__(
+        self, rounding: float, mean: float, rare: float, noise: float, *, weighted: bool
+    ) -> None:
+        """`weighted` says that u0 has a weight on its path, so that a part of it is left."""
         super().__init__(rounding, mean, rare, smooth=False, noise=noise)
-        self.nets = NetSamples(0.0, 0.0, rare, np.zeros(1))
+        self.nets, self._weighted = NetSamples(0.0, 0.0, rare, np.zeros(1)), weighted
+        self._nets_half = np.inf
 
     @property
     def drawn(self) -> int:
         return super().drawn + self.nets.drawn
 
     def points_for(self, pairs: int) -> int:
-        """Points that each net needs when `pairs` more pairs are drawn: in the same proportion."""
-        return 2 * self.nets.count * pairs // self.count if self.count else 2 * pairs
+        """Points that each net gets when `pairs` more pairs are drawn: in the same proportion.
+
+        None at all if the nets' part of the half-width is small.
+        """
+        if not self.count:
+            return 2 * pairs
+        enough = self._nets_half < _SMALL_PART * self.half and not self.nets.reasons
+        return 0 if enough else 2 * self.nets.count * pairs // self.count
 
     def _interval(self, confidence: float) -> tuple[Any, tuple[str, ...]]:
+        if self._weighted:  # paths may not have met what changes the weight of u0
+            self.spread = max(self.spread, float(self.nets.moments.deviation[0]))
         half, reasons = super()._interval(confidence)
-        (nets_half,), nets_reasons = self.nets._interval(confidence)
+        (nets_half,), self.nets.reasons = self.nets._interval(confidence)
+        self._nets_half = float(nets_half)
         self.mean = self.mean + float(self.nets.mean[0])
-        return half + float(nets_half), reasons or nets_reasons
+        return half + self._nets_half, reasons or self.nets.reasons
 
 
 def add_points(
@@ -159,6 +173,8 @@ def add_points(
     """
     from scipy.stats import qmc  # takes half a second to import
 
+    if not number:
+        return
     problem, dim, old = u.canonical, len(x), 2 * point.count
     if not old:
         number = 2 ** int(np.log2(max(number, _LEAST)))  # nets are best with powers of two
@@ -187,14 +203,15 @@ def add_points(
     sums = np.zeros_like(point.means)
     for first in range(0, NETS, together):
         part = nets[first : first + together]
-        for _ in range(0, number, piece):
-            uniform = np.concatenate([net.random(piece) for net in part])
+        for start in range(0, number, piece):
+            count = min(piece, number - start)
+            uniform = np.concatenate([net.random(count) for net in part])
             normal = ndtri(uniform + 0.5 ** (_BITS + 1))
             values, displacement = evaluate(turn(normal))
             samples = weigh(values - centre, displacement) if weigh else values[:, None]
             with np.errstate(all="ignore"):  # what is not finite is a reason later
                 point.moments.add(samples)
-            sums[first : first + together] += samples.reshape(len(part), piece, -1).sum(axis=1)
+            sums[first : first + together] += samples.reshape(len(part), count, -1).sum(axis=1)
     point.add(sums / number)
 
 
@@ -343,8 +360,8 @@ def net_means(
         nets = [net.fast_forward(part.first) for net in nets] if part.first else nets
         choice = child.integers(0, scrambles, (together, dim))[: len(t[rows])]
         sign = child.choice([-1.0, 1.0], (together, dim))[: len(t[rows])]
-        for _ in range(0, part.number, piece):
-            uniform = np.stack([net.random(piece).T for net in nets])
+        for first in range(0, part.number, piece):
+            uniform = np.stack([net.random(min(piece, part.number - first)).T for net in nets])
             normal = ndtri(uniform + 0.5 ** (_BITS + 1))
             with ctx.active():
                 context = (data, to_jax(problem.paths), jnp.asarray(normal), jnp.asarray(turn))

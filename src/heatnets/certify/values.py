@@ -61,7 +61,9 @@ def certify(
         ):
             forms[i] = form
     points = [
-        quasi_monte_carlo.SamplesWithNets(noise + error, mean, least, noise)
+        quasi_monte_carlo.SamplesWithNets(
+            noise + error, mean, least, noise, weighted=problem.has_path_weights
+        )
         if not smooth and form == _WITH_NETS
         else NumberSamples(noise + error, mean, least, smooth=smooth, noise=noise)
         for form, (noise, error, mean, least) in zip(forms, known, strict=True)
@@ -100,7 +102,8 @@ def certify(
     sample_until_good(sampled, draw, options)
     if smooth:
         _check_forms(u, t, x, {i: p for i, p in sampled.items() if not p.reasons}, options)
-    used = " or ".join(_NAMES[form] for form in sorted({forms[i] for i in later}, reverse=True))
+    chosen_forms = {forms[i] for i in later} or {_STEPPED}
+    used = " or ".join(_NAMES[form] for form in sorted(chosen_forms, reverse=True))
     method = "residual" if smooth else f"martingale, {used}"
     method += "" if problem.coefficients is None else ", paths in steps"
     mean = np.array([point.mean for point in points])
@@ -210,7 +213,7 @@ def _choose_forms(
     evaluations = {
         _STEPPED: 1 + STEPS * sources + (STEPS - 1) * u.gradient_cost,
         MONTE_CARLO: 1 + sources,
-        _WITH_NETS: 1 + sources,
+        _WITH_NETS: 1 + sources + quasi_monte_carlo.NETS,
     }
     if options.halfwidth is None:
         del evaluations[MONTE_CARLO]
@@ -224,4 +227,5 @@ def _choose_forms(
         rngs = [options.rng(f"certificate pilot {form.steps}", i) for i in index]
         drawn = martingale_form(u, t, x, MIN_PAIRS, rngs, form)
         costs.append(evaluations[form] * np.var(drawn.corrections, axis=1))
-    return [candidates[k] for k in np.argmin(costs, axis=0)]
+    finite = np.where(np.isfinite(costs), costs, np.inf)
+    return [candidates[k] for k in np.argmin(finite, axis=0)]

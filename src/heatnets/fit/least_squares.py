@@ -379,7 +379,8 @@ def _truncated(xp: Any, A: Array, b: Array, cut: float, ridge: float) -> tuple[A
         A, b = R, Q.T @ b
     U, s, Vt = xp.linalg.svd(A, full_matrices=False)
     keep = s > cut * s[0]
-    filtered = xp.where(keep, s / xp.where(keep, s**2 + ridge, 1.0), 0.0)
+    used = xp.where(keep, s, 1.0)
+    filtered = xp.where(keep, 1 / (used + ridge / used), 0.0)  # s² might overflow
     return Vt.T @ (filtered * (U.T @ b)), s
 
 
@@ -390,7 +391,8 @@ def _cholesky(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSqu
     where a direction is damped by half.
     """
     try:
-        weights, *numbers, is_definite = _normal_equations(A, b, ridge)
+        with np.errstate(all="ignore"):  # squares may overflow
+            weights, *numbers, is_definite = _normal_equations(A, b, ridge)
     except np.linalg.LinAlgError:  # NumPy raises, JAX returns nan
         is_definite = False
     if is_definite:
@@ -430,13 +432,14 @@ def _normal_equations(xp: Any, A: Array, b: Array, ridge: float) -> tuple[Array,
     factor = xp.linalg.cholesky(gram)
 
     def inverse(v: Array) -> Array:
-        return linalg.cho_solve((factor, True), v)
+        return linalg.cho_solve((factor, True), v, check_finite=False)
 
     weights = A.T @ inverse(b) if wide else inverse(A.T @ b)
     largest = _largest_eigenvalue(xp, lambda v: gram @ v, size)
     smallest = 1 / _largest_eigenvalue(xp, inverse, size)
     # tr G(G + λI)⁻¹ = size - λ |L⁻¹|².
-    freedom = size - ridge * xp.sum(linalg.solve_triangular(factor, xp.eye(size), lower=True) ** 2)
+    inverse_factor = linalg.solve_triangular(factor, xp.eye(size), lower=True, check_finite=False)
+    freedom = size - ridge * xp.sum(inverse_factor**2)
     return weights, largest, smallest, freedom, xp.all(xp.isfinite(factor))
 
 

@@ -207,7 +207,9 @@ class WeightedExactPaths(EulerPaths):
         h = jnp.maximum(lag, 0.0) / used  # rounding could make it negative
 
         def reaction(s: Any, y: Any) -> Any:
-            return self.coefficients.evaluate(jnp.maximum(s, 0.0), y).reaction
+            # Not at s = 0, where c may be infinite and u0 has kinks: the order stays the same.
+            c = self.coefficients.evaluate(jnp.maximum(s, 0.25 * h), y).reaction
+            return jnp.where(jnp.isfinite(c), c, jnp.nan)  # a weight of zero would hide it
 
         def step(state: Any, k: Any, normal: Any) -> Any:
             y, log_weight, total_push, last = state

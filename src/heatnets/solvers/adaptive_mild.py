@@ -80,7 +80,8 @@ class MildState(GrowthState):
     """State of an adaptive solve by mild rows."""
 
     size: int = 0  # features of each design and kind
-    pairs: int = 0  # antithetic pairs of samples per point and batch
+    pairs: int = 0  # antithetic pairs of samples per point and batch; half the points of nets
+    monte_carlo_pairs: int = 0  # the same by Monte Carlo
     weights: np.ndarray = field(default_factory=lambda: np.zeros(0))  # of the last round
     values: np.ndarray = field(default_factory=lambda: np.zeros(0))  # samples at the rows
     extensions: list[int] = field(default_factory=list)  # numbers of rows, per round
@@ -102,7 +103,9 @@ class MildGrowth(Growth):
     def __init__(self, run: Run) -> None:
         if run.options.time_degree is not None or run.options.rcond is not None:
             run.log.warn("`time_degree` and `rcond` play no part in training on mild rows")
-        entries = ROWS * _NET_PAIRS[1] if served_by_nets(run) else ROWS * 6 * _FEATURES
+        # A source that depends on u takes it from all features, at each of its samples.
+        most = _SOURCE_FEATURES if run.problem.source.uses_u else _NET_PAIRS[1]
+        entries = ROWS * most if served_by_nets(run) else ROWS * 6 * _FEATURES
         needed = 8 * (4 * entries + 4 * ROWS * run.problem.dim)
         run.ctx.require_memory(needed, "the first round", "")
         # Without reaction flow the weights 1/M give a first guess of the solution.
@@ -126,29 +129,28 @@ class MildGrowth(Growth):
             if run.options.directions == DEFAULT_DESIGNS:
                 design = TurnedSobolDraws(self.nets.rotation)
                 run.options = replace(run.options, directions=(design,))
-        self._monte_carlo_pairs = 0  # for each point and batch
-        pairs = self._choose_pairs()
-        self.state.pairs = self.state.pairs or pairs
+        if not self.state.pairs:
+            self._choose_pairs()
         if self.nets is not None:
-            # A source that depends on u takes it from all features, at each of its samples.
-            most = _SOURCE_FEATURES if problem.source.uses_u else _NET_PAIRS[1]
             self._size = min(self.state.pairs, most)
 
-    def _choose_pairs(self) -> int:
-        """Pairs of samples at each point in the first round: what `seconds` allow.
+    def _choose_pairs(self) -> None:
+        """Choose the pairs of samples at each point in the first round: what `seconds` allow.
 
         Operations are counted, not timed: the choice is the same on every machine.
         """
-        seconds = self.run.options.seconds
+        seconds, state, operations = self.run.options.seconds, self.state, 0
         if self.sampled is not None:
             operations = montecarlo.count_pair_operations(self.sampled)
             affordable = _OPERATIONS_PER_SECOND * seconds / (ROWS * operations)
-            self._monte_carlo_pairs = int(np.clip(affordable, *_PAIRS))
+            state.monte_carlo_pairs = int(np.clip(affordable, *_PAIRS))
+        state.pairs = state.monte_carlo_pairs
         if self.nets is None:
-            return self._monte_carlo_pairs
-        operations = 2 * quasi_monte_carlo.count_point_operations(self.run.problem, self.data)
+            return
+        # There are as many features of a source as points.
+        operations += 2 * quasi_monte_carlo.count_point_operations(self.run.problem, self.data)
         affordable = _NET_OPERATIONS_PER_SECOND * seconds / (ROWS * operations)
-        return int(2 ** int(np.log2(np.clip(affordable, *_NET_PAIRS))))  # nets are best so
+        state.pairs = 2 ** int(np.log2(np.clip(affordable, *_NET_PAIRS)))  # nets are best so
 
     def _add_points(self, rows: int, label: str) -> Points:
         """Draw training points until there are `rows` in all; returns the new ones.
@@ -183,7 +185,9 @@ class MildGrowth(Growth):
             A = drawn.combine(self._evaluate(drawn.blocks, self.points, label))
         for turn in range(self.source.steps):
             with clock.phase("samples"):
-                b = state.values + self.source.sample(self.points, f"{label}, turn {turn}")[0]
+                batches = 1 if self.nets is None else 2 ** len(state.history)
+                of_source = self.source.sample(self.points, f"{label}, turn {turn}", batches)
+                b = state.values + of_source[0]
             with clock.phase("solve"):
                 constraint = drawn.start if np.any(drawn.start) else None
                 solved = least_squares.ridge_to_prior(A, b, drawn.prior, constraint)
@@ -220,16 +224,21 @@ class MildGrowth(Growth):
         points = self._add_points(rows, label)
         if self.nets is not None:  # further points of the nets of all rows
             new = self.nets.sample(self.points, self._net_points(shared=True), "mild rows")
-            new = new + self._sample(self.points, label)[0]
+            new = new + self._sample(self.points, label, self._doublings)[0]
             state.values = 0.5 * (state.values + new) if old else new
             return
         values, noise, _ = self._sample(points, label)
         state.values = np.concatenate([state.values, values])
         state.variance = (old * state.variance + (rows - old) * noise**2) / rows
 
+    @property
+    def _doublings(self) -> int:
+        """How many times the samples of the first round this round adds: as many as there are."""
+        return int(2 ** max(len(self.state.history) - 1, 0))
+
     def _net_points(self, shared: bool) -> NetPoints:
-        """The points of nets that this round adds: as many as there are."""
-        number = 2 * self.state.pairs * 2 ** max(len(self.state.history) - 1, 0)
+        """The points of nets that this round adds."""
+        number = 2 * self.state.pairs * self._doublings
         return NetPoints(number if self.state.history else 0, number, shared)
 
     def _sample(self, points: Points, stream: str, batches: int = 1) -> MildSamples:
@@ -239,7 +248,7 @@ class MildGrowth(Growth):
         """
         if self.sampled is None:
             return no_samples(points)
-        pairs = self._monte_carlo_pairs
+        pairs = self.state.monte_carlo_pairs
         return sample_mild(self.run, self.sampled, points, stream, pairs, batches)
 
     def _sample_halves(self, label: str, growth: int) -> tuple[list[MildSamples], float]:
@@ -248,7 +257,9 @@ class MildGrowth(Growth):
             streams = ("mild judges, half 0", "mild judges, half 1")
             part = self._net_points(shared=False)
             of_initial = [self.nets.sample(self.validation, part, stream) for stream in streams]
-            of_source = [self._sample(self.validation, f"{label}, half {h}") for h in (0, 1)]
+            of_source = [
+                self._sample(self.validation, f"{label}, half {h}", self._doublings) for h in (0, 1)
+            ]
             drawn = [
                 (mean + values, noise, bias)
                 for mean, (values, noise, bias) in zip(of_initial, of_source, strict=True)

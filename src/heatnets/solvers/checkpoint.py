@@ -16,7 +16,7 @@ from heatnets._core.errors import FileError, InputError
 from heatnets.pde.fingerprint import differences
 from heatnets.solvers.run import Run
 
-_FORMAT = 2  # of the state; a checkpoint of another format is refused
+_FORMAT = 3  # of the state; a checkpoint of another format is refused
 
 
 class Checkpoint:
