@@ -282,6 +282,22 @@ def test_where_no_direction_serves_the_reason_is_said(why):
     assert why in reason
 
 
+def test_the_worst_of_five_assets_is_left_to_mild_rows():
+    """Lines meet six kinks there; equation rows were wrong by a tenth."""
+    put = hn.Problem(
+        5,
+        1.0,
+        terminal=lambda x: jnp.maximum(100.0 - jnp.min(x), 0.0),
+        process=hn.GeometricBrownian(np.linspace(0.15, 0.35, 5), 0.03, 0.5),
+        region=hn.Box(80.0, 120.0),
+    )
+    ctx = make_context()
+    with ctx.active():
+        rule, reason = choose_preintegration(put.canonical, 0, ctx)
+    assert rule is None
+    assert "a line meets" in reason
+
+
 def test_unnamed_kinks_are_found_in_all_directions():
     """Lines along the first coordinate cross the kink that is named, and never the other."""
     f = lambda x: jnp.maximum(x[0], 0.0) + jnp.sqrt(x[1] ** 2 + 1e-30)  # noqa: E731
