@@ -289,6 +289,7 @@ def test_the_worst_of_five_assets_is_left_to_mild_rows():
         1.0,
         terminal=lambda x: jnp.maximum(100.0 - jnp.min(x), 0.0),
         process=hn.GeometricBrownian(np.linspace(0.15, 0.35, 5), 0.03, 0.5),
+        reaction=-0.03,
         region=hn.Box(80.0, 120.0),
     )
     ctx = make_context()
