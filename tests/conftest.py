@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -40,6 +41,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import jax  # noqa: E402
 from jax._src import lru_cache  # noqa: E402
+
+# JAX keeps what it traced: full collections found little in a heap of a gigabyte, and took 50 s of
+# each worker.
+gc.set_threshold(50_000, 20, 100)
 
 MOST_MAPS = 20_000
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]\d+)?")

@@ -492,7 +492,8 @@ def test_steps_half_as_many_tell_the_bias_and_take_it_away(solved):
     nothing = copy.copy(u.network)
     nothing.value = nothing.residual = lambda t, x: (np.zeros(len(t)), np.zeros(len(t)))
     nothing.initial_defect = 1.0
-    for form in (error_equation.residual_form, partial(error_equation.martingale_form, steps=0)):
+    monte_carlo = partial(error_equation.martingale_form, form=error_equation.MONTE_CARLO)
+    for form in (error_equation.residual_form, monte_carlo):
         found = form(nothing, t, x, 40_000, [np.random.default_rng(i) for i in range(4)])
         fine = found.corrections - found.steps[..., 0]  # 2f - c less f - c
         missed = np.abs(fine.mean(axis=1) - lacks)
