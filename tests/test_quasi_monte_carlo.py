@@ -256,21 +256,18 @@ def test_points_that_are_added_in_pieces_count_as_they_are(chunk, solved, monkey
     assert abs(mean - exact(data, x.sum())) < 5 * noise
 
 
+def solve_root(source):
+    """A solution with u0 = √(x_1²), whose kink has no name, and a source that depends on u."""
+    problem = hn.Problem(
+        2, 0.5, initial=lambda x: jnp.sqrt(x[0] ** 2), source=source, region=hn.Point([0.3, 0.0])
+    )
+    with pytest.warns(hn.HeatnetsWarning, match="mild rows"):
+        return hn.solve(problem, tol=0, max_rounds=1, seconds=2)
+
+
 def test_what_no_path_has_met_is_allowed_for():
     """A reaction that no sampled path meets: the half-width allows for the u0 it might take."""
-    with pytest.warns(hn.HeatnetsWarning, match="mild rows"):
-        u = hn.solve(
-            hn.Problem(
-                2,
-                0.5,
-                initial=lambda x: jnp.sqrt(x[0] ** 2),
-                source=lambda t, x, u: -1e4 * jnp.maximum(jnp.abs(x[1]) - 6.0, 0.0) * u,
-                region=hn.Point([0.3, 0.0]),
-            ),
-            tol=0,
-            max_rounds=1,
-            seconds=2,
-        )
+    u = solve_root(lambda t, x, u: -1e4 * jnp.maximum(jnp.abs(x[1]) - 6.0, 0.0) * u)
     sure = u.certify(0.5, np.array([0.3, 0.0]), samples=512)
     deviation = 0.5  # of u0 at the end of a path, about
     assert sure.halfwidth > 3 / 256 * 0.5 * deviation
@@ -278,22 +275,10 @@ def test_what_no_path_has_met_is_allowed_for():
 
 def test_a_reaction_that_is_infinite_at_the_start_of_time():
     """f_u = -0.3 t^{-1/2}: the weight is not evaluated where it would be zero."""
-    with pytest.warns(hn.HeatnetsWarning, match="mild rows"):
-        u = hn.solve(
-            hn.Problem(
-                2,
-                0.5,
-                initial=lambda x: jnp.sqrt(x[0] ** 2),
-                source=lambda t, x, u: -0.3 * u / jnp.sqrt(t),
-                region=hn.Point([0.3, 0.0]),
-            ),
-            tol=0,
-            max_rounds=1,
-            seconds=2,
-        )
+    u = solve_root(lambda t, x, u: -0.3 * u / jnp.sqrt(t))
     sure = u.certify(0.5, np.array([0.3, 0.0]), samples=1024)
-    truth = np.exp(-0.6 * np.sqrt(0.5)) * (
-        0.3 * (2 * norm.cdf(0.3) - 1) + 2 * norm.pdf(0.3)
-    )  # the standard deviation of the path is one
+    # The standard deviation of the path is one.
+    mean = 0.3 * (2 * norm.cdf(0.3) - 1) + 2 * norm.pdf(0.3)
+    truth = np.exp(-0.6 * np.sqrt(0.5)) * mean
     assert abs(sure.value - truth) < 1.5 * sure.halfwidth or not sure.certified
     assert sure.value > 0.5 * truth
