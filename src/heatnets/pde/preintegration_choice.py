@@ -51,7 +51,7 @@ _CUT_OFF = 1e-11  # relative size of what may lie beyond
 _EXACT, _RESOLVED = 1e-9, 1e-6  # relative errors of a quadrature: wanted, and still good
 _SAFETY = 4.0  # times the largest error of a quadrature on sampled lines: the bound
 # On one line. With six (a put on the worst of five assets) all checks here were passed, and yet the
-# networks were wrong by a tenth: kinks that depend on kinks meet in too many edges.
+# networks were wrong by a tenth; why is not known.
 _MAX_ROOTS = 4
 _NEGLIGIBLE = 0.001  # share of lines whose quadrature may be wrong, over a region
 _UNNAMED = 0.02  # the same of lines in random directions, which may touch kinks
