@@ -15,6 +15,7 @@ import pytest
 
 import heatnets as hn
 from heatnets._core.execution import make_context
+from heatnets._core.process_group import ALONE
 from heatnets.features.equation import build_equation
 from heatnets.fit import device_least_squares
 from heatnets.fit.assembly import time_columns
@@ -313,7 +314,9 @@ def test_only_large_systems_go_to_a_gpu(monkeypatch):
 
     def place(platform, points, features):
         device = SimpleNamespace(platform=platform)
-        cache = SimpleNamespace(points=[range(points)], ctx=SimpleNamespace(device=device))
+        cache = SimpleNamespace(
+            points=[range(points)], ctx=SimpleNamespace(device=device), processes=ALONE
+        )
         return device_least_squares.damped_system(cache, np.arange(features), 1, None)
 
     assert place("gpu", 4000, 1000) == "device"

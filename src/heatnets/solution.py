@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +18,7 @@ from jaxtyping import Array, Float
 from heatnets import __version__
 from heatnets._core import atomic_files, container
 from heatnets._core.errors import InputError, NumericalError, WarningLog
-from heatnets._core.execution import ExecutionContext, current_context
+from heatnets._core.execution import ExecutionContext, current_context, make_context
 from heatnets._core.tiling import weighted_sum
 from heatnets.certify.certified_network import CertifiedNetwork, EvaluationPoints, in_context
 from heatnets.features.features import Equation, Feature
@@ -118,6 +119,21 @@ class Solution(CertifiedNetwork):
         """A copy with other entries of `stats`."""
         other = copy(self)
         other.stats = MappingProxyType({**self.stats, **changes})
+        return other
+
+    def with_devices(self, devices: Any) -> Solution:
+        """A copy whose values and certificates several processes compute together.
+
+        All processes must make the same calls; each computes a part of the samples, and all get the
+        same numbers. A solution itself is computed by the process that calls it.
+
+        Args:
+            devices: as `devices` of `hn.solve`.
+        """
+        other, ctx = copy(self), make_context(progress=self._ctx.progress, devices=devices)
+        other._ctx = replace(ctx, memory=self._ctx.memory) if ctx.processes.count == 1 else ctx
+        other.__dict__.pop("network", None)
+        other.__dict__.pop("_quiet", None)
         return other
 
     @in_context

@@ -50,8 +50,9 @@ class HeatnetsWarning(UserWarning):
 class WarningLog:
     """The warnings of one computation: each is shown once and stored for `stats["warnings"]`."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_shown: bool = True) -> None:
         self.messages: list[str] = []
+        self._is_shown = is_shown
 
     def restore(self, messages: list[str]) -> None:
         """Add the messages of an earlier run, without showing them again."""
@@ -59,8 +60,10 @@ class WarningLog:
 
     def warn(self, text: str) -> None:
         """Show a warning at the user's line, the first one outside the package."""
-        if text not in self.messages:
-            self.messages.append(text)
+        if text in self.messages:
+            return
+        self.messages.append(text)
+        if self._is_shown:
             warnings.warn(text, HeatnetsWarning, stacklevel=_level_of_caller())
 
 

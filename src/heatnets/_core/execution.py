@@ -14,6 +14,7 @@ import jax
 from jaxtyping import PyTree
 
 from heatnets._core.errors import InputError, ResourceError, check_positive, short_repr
+from heatnets._core.process_group import ALONE, ProcessGroup, process_group
 
 Progress = Callable[[str, int, int], None]
 
@@ -42,12 +43,17 @@ class TileShrinks:
 
 @dataclass(frozen=True)
 class ExecutionContext:
-    """Device, memory limit in bytes and progress callback of one public call."""
+    """Device, memory limit in bytes, progress callback and processes of one public call."""
 
     device: Any
     memory: int
     progress: Progress
     tile_shrinks: TileShrinks = field(default_factory=TileShrinks)  # shared by all its copies
+    processes: ProcessGroup = ALONE  # that share the work
+
+    def alone(self) -> ExecutionContext:
+        """The same context for this process alone: it shares its work with no other."""
+        return replace(self, processes=ALONE)
 
     @property
     def is_silent(self) -> bool:
@@ -96,12 +102,17 @@ def _silent(phase: str, done: int, total: int) -> None:
     """A progress callback that does nothing."""
 
 
-def make_context(device: Any = None, memory: Any = None, progress: Any = None) -> ExecutionContext:
-    """Make the context from the public arguments `device`, `memory` (bytes) and `progress`.
+def make_context(
+    device: Any = None, memory: Any = None, progress: Any = None, devices: Any = None
+) -> ExecutionContext:
+    """Make the context from public arguments: `device`, `memory`, `progress` and `devices`.
 
-    The default memory limit is three quarters of the free memory of the device.
+    The default memory limit, in bytes, is three quarters of the free memory of the device.
     """
-    jax_device = _find_device(device)
+    processes = process_group(devices)
+    if processes.count > 1 and device is not None:
+        raise InputError("`device` and `devices` exclude each other: leave `device` out.")
+    jax_device = _find_device(device) if processes.count == 1 else processes.device
     if memory is None:
         limit = _free_bytes(jax_device) * 3 // 4
     else:
@@ -116,7 +127,10 @@ def make_context(device: Any = None, memory: Any = None, progress: Any = None) -
             "`progress` must be None or a function (phase, done, total); "
             f"got {short_repr(progress)}."
         )
-    return ExecutionContext(jax_device, limit, progress or _silent)
+    if processes.count > 1:
+        limit = -int(processes.largest("memory", -limit)[0])  # the smallest
+        progress = progress if processes.rank == 0 else _silent
+    return ExecutionContext(jax_device, limit, progress or _silent, processes=processes)
 
 
 def _find_device(device: Any) -> Any:

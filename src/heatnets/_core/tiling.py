@@ -21,10 +21,19 @@ from heatnets._core.execution import ExecutionContext, within_memory
 
 Points = tuple[np.ndarray, ...]  # arrays with a leading axis over points
 
+# Coordinates (points x features x dim) from which several processes divide the points: less takes
+# as long as the exchange of the results, some milliseconds.
+_DIVIDED = 1e6
+
 _FEWEST_COORDINATES = 2**13  # of a tile, if up to four tiles of memory hold them
 _QUEUED = 32  # calls that may wait for a device
 
 _PADDED = 256  # up to so many points a call is padded, rather than split
+
+# Entries of a tile on a GPU, at most. From about 2e5 on (as many threads as the device runs at once)
+# XLA makes each thread compute four: ten dimensions then took 8 seconds per program to compile, and
+# registers were spilled.
+_GPU_ENTRIES = 2**17
 
 # Largest features x coordinates of one compiled call: about a second of work, so that progress is
 # reported and Ctrl-C takes effect.
@@ -61,7 +70,21 @@ def assemble_matrix(
     Returns:
         Matrices of shape (points, features): on a CPU NumPy arrays, else arrays on the device.
     """
+    if ctx.processes.count > 1:
 
+        def part(points: Points) -> PyTree:
+            return assemble_matrix(
+                entry,
+                blocks,
+                context,
+                points,
+                workspace,
+                ctx.alone(),
+                label=label,
+                row_chunk=row_chunk,
+            )
+
+        return _divide(part, points, sum(map(_length, blocks)), ctx, row_chunk or 1)
     order = _group_alike(blocks)
     if _is_merged(blocks, len(points[0]), row_chunk) and order != list(range(len(blocks))):
         grouped = assemble_matrix(
@@ -88,22 +111,39 @@ def assemble_matrix(
         for number, (block, column, start, height, width) in enumerate(calls):
             if block is not last:
                 entries_at, last = _entries.fix(entry, context, block, width), block
+                features = _length(block)
+                # Not by the height of the tile: there may be many small ones.
+                rows = max(height, min(row_chunk or shape[0], shape[0]))
+                level = _level(rows, features, workspace, points)
             chunk = tuple(p[start : start + height] for p in points)
-            # Not by the height of the tile: there may be many small ones.
-            rows = max(height, min(row_chunk or shape[0], shape[0]))
-            level = _level(rows, _length(block), workspace, points)
             entries = entries_at(chunk, level=level)
             if result is None:
                 result = jax.tree.map(lambda _: matrix(shape), entries)
             result = write(result, entries, start, column)
             # `min`, because the last chunk overlaps the one before it.
-            done = min(done + height * _length(block), total)
+            done = min(done + height * features, total)
             if number % _QUEUED == 0:
                 jax.block_until_ready(result)
             ctx.progress(label, done, total)
         return jax.block_until_ready(result)
 
     return within_memory(work, ctx)
+
+
+def _divide(
+    compute: Callable[[Points], PyTree],
+    points: Points,
+    features: int,
+    ctx: ExecutionContext,
+    row_chunk: int = 1,
+) -> PyTree:
+    """Results at all points; of much work several processes do a part each."""
+    processes, rows = ctx.processes, len(points[0])
+    is_much = rows * features * _coordinates(points) >= _DIVIDED and rows >= processes.count
+    if processes.count == 1 or not is_much:
+        return compute(points)
+    own = processes.share(rows, row_chunk)
+    return processes.join_rows("rows", compute(tuple(p[own] for p in points)))
 
 
 class _Call(NamedTuple):
@@ -204,15 +244,19 @@ def weighted_sum(
     def work(ctx: ExecutionContext) -> PyTree:
         largest = max(_length(block) for block, _ in blocks)
         height, width = _chunk_sizes(largest, workspace, points, ctx)
-        rows, features = len(points[0]), sum(_length(block) for block, _ in blocks)
-
+        features = sum(_length(block) for block, _ in blocks)
         sum_at = _sum.fix(terms, blocks, context, width)
 
-        def run(chunk: Points) -> PyTree:
-            level = _level(max(rows, len(chunk[0])), features, workspace, points)
-            return sum_at(chunk, level=level)
+        def sums(points: Points) -> PyTree:
+            rows = len(points[0])
 
-        return _map_chunks(run, points, height, lambda done: ctx.progress(label, done, rows))
+            def run(chunk: Points) -> PyTree:
+                level = _level(max(rows, len(chunk[0])), features, workspace, points)
+                return sum_at(chunk, level=level)
+
+            return _map_chunks(run, points, height, lambda done: ctx.progress(label, done, rows))
+
+        return _divide(sums, points, features, ctx)
 
     return within_memory(work, ctx)
 
@@ -268,11 +312,14 @@ def map_points(
         height, _ = _chunk_sizes(1, workspace, points, ctx)
         function_at = _map.fix(function, context)
 
-        def run(chunk: Points) -> PyTree:
-            level = _level(max(len(points[0]), len(chunk[0])), 1, workspace, points)
-            return function_at(chunk, level=level)
+        def values(points: Points) -> PyTree:
+            def run(chunk: Points) -> PyTree:
+                level = _level(max(len(points[0]), len(chunk[0])), 1, workspace, points)
+                return function_at(chunk, level=level)
 
-        return _map_chunks(run, points, height)
+            return _map_chunks(run, points, height)
+
+        return _divide(values, points, 1, ctx)
 
     return within_memory(work, ctx)
 
@@ -331,6 +378,8 @@ def _chunk_sizes(
     fitting, coordinates = ctx.tile_bytes // (8 * workspace), _coordinates(points)
     # Loops over short arrays cost more than cache misses.
     entries = max(1, fitting, min(4 * fitting, _FEWEST_COORDINATES // coordinates))
+    if ctx.device.platform != "cpu":
+        entries = min(entries, _GPU_ENTRIES)
     work = _CALL_COORDINATES.get(ctx.device.platform, 1e9)
     max_width = 64 if ctx.device.platform == "cpu" else 256
     if entries < 64 * 16:

@@ -76,7 +76,7 @@ def in_context(method: Method[S, P, R]) -> Method[S, P, R]:
     @with_x64
     @wraps(method)
     def wrapped(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._ctx.active():
+        with self._ctx.processes.watch(), self._ctx.active():
             return method(self, *args, **kwargs)
 
     return wrapped

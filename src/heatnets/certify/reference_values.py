@@ -12,7 +12,7 @@ They need no smoothness, and nothing of the network or its residual.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -144,9 +144,7 @@ class ReferenceValues:
         fewest = max(2, -(-_FEWEST_PAIRS // self.pairs))
         affordable = pairs // (len(self.factor) * self.pairs)
         calls = int(np.clip(affordable, fewest, max(_MOST, fewest)))
-        draw = self._draw_on_device if self._is_for_device else self._draw
-        for _ in range(self.calls, calls):
-            samples, steps = draw()
+        for samples, steps in self._draw_calls(max(calls - self.calls, 0)):
             self._moments.add((self.factor[:, None] * samples).T)
             self._steps.add((self.factor[:, None] * steps).T)
             self.calls += 1
@@ -154,16 +152,43 @@ class ReferenceValues:
         self.noise = self._moments.deviation / np.sqrt(self._moments.count)
         self.bias = self._steps.mean
 
-    def _draw(self) -> tuple[np.ndarray, np.ndarray]:
+    def _draw_calls(self, count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Draw samples so many times; each time has its own random numbers.
+
+        Several processes share the calls: each gets the samples of all.
+        """
+        processes, draw = self._ctx.processes, self._draw
+        if self._is_for_device:
+            draw = self._draw_on_device
+        generators = self._rng.spawn(count)
+        if processes.count == 1:
+            yield from map(draw, generators)
+            return
+        shape, own = (
+            (2, len(self.factor), self.pairs),
+            generators[processes.rank :: processes.count],
+        )
+        with self._ctx.alone().active():
+            drawn = np.array([draw(rng) for rng in own]).reshape(-1, *shape)
+        parts = processes.gather("reference values", drawn)
+        self.largest = processes.largest("largest data", self.largest).tolist()
+        for k in range(count):
+            samples, steps = parts[k % processes.count][k // processes.count]
+            yield samples, steps
+
+    def _draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Antithetic pairs of samples, and what halving the steps changes, (points, pairs) each."""
         simulator, (t, x) = self._problem.paths, self.points
         starts, shape = Starts(t[:, None], x[:, None, :]), (len(t), self.pairs)
-        noises = [simulator.sample_noise(self._rng, shape, self._problem.dim) for _ in range(2)]
-        lag = (1 - self._rng.random(shape)) * starts.t
+        has_source = self._problem.feature_source is not None
+        noises = [
+            simulator.sample_noise(rng, shape, self._problem.dim) for _ in range(1 + has_source)
+        ]
+        lag = (1 - rng.random(shape)) * starts.t
 
         def sample(level: PathSimulator, noise: np.ndarray) -> tuple[np.ndarray, None]:
             (value,) = antithetic_mean(self._initial, level, starts, starts.t, noise[0])
-            if self._problem.feature_source is not None:
+            if has_source:
                 (force,) = antithetic_mean(self._force, level, starts, lag, noise[1])
                 value = value + starts.t * force
             return value, None
@@ -180,24 +205,24 @@ class ReferenceValues:
         is_exact = isinstance(self._problem.paths, ExactPaths)
         return is_exact and self._width >= _DEVICE_WIDTH and self._ctx.device.platform != "cpu"
 
-    def _draw_on_device(self) -> tuple[np.ndarray, np.ndarray]:
+    def _draw_on_device(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """As `_draw`, for paths without steps; the device draws the noise from seeds."""
         (t, x), shape = self.points, (len(self.factor), self.pairs)
-        seeds = self._rng.integers(2**32, size=shape, dtype=np.uint32)
+        seeds = rng.integers(2**32, size=shape, dtype=np.uint32)
         context = (self._data, self._problem.paths, self._problem.feature_source is not None)
         floats = 8 * self._problem.dim
         samples, initial, force = map_points(
-            _sample_pairs, context, (t, x, seeds), floats, self._ctx
+            _sample_pairs, context, (t, x, seeds), floats, self._ctx.alone()
         )
         self._record(0, initial)
         self._record(1, force)
         return samples, np.zeros(shape)
 
     def _initial(self, s: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return self._record(0, initial_values(self._data, y, self._ctx))
+        return self._record(0, initial_values(self._data, y, self._ctx.alone()))
 
     def _force(self, s: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return self._record(1, source_values(self._data, (s, y), self._ctx))
+        return self._record(1, source_values(self._data, (s, y), self._ctx.alone()))
 
     def _record(self, kind: int, values: np.ndarray) -> np.ndarray:
         """Keep the largest |value| of u0 (kind 0) or F (kind 1); return the values."""

@@ -1,4 +1,4 @@
-"""Command line: `heatnets demo | solve | eval | info | plot | problems | new | reproduce | doctor`.
+"""Command line: `heatnets demo | solve | launch | eval | info | plot | problems | ...`.
 
 JAX and other slow imports are inside the commands, so that `--help` is fast.
 """
@@ -13,7 +13,7 @@ import typer
 
 from heatnets import __version__
 from heatnets._core.compilation_cache import use_compilation_cache
-from heatnets.cli import demo, problems, reproduce, results, solve, terminal
+from heatnets.cli import demo, launch, problems, reproduce, results, solve, terminal
 from heatnets.cli.exit_codes import exit_code, exit_on_signals
 
 app = typer.Typer(
@@ -48,6 +48,9 @@ for _command in (
     demo.doctor,
 ):
     app.command("eval" if _command is results.evaluate else None)(_command)
+app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})(
+    launch.launch
+)
 
 
 def main() -> None:
@@ -70,6 +73,8 @@ def main() -> None:
             print(f"heatnets: {error.format_message()} Try heatnets --help.", file=sys.stderr)
             sys.exit(2)
         code = exit_code(error, debug)
+        if "--distributed" in sys.argv:
+            launch.leave(error, 1 if code is None else code)
         if code is None:
             raise
         sys.exit(code)

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -15,11 +16,13 @@ from heatnets._core import atomic_files
 from heatnets._core.errors import InputError, NumericalError
 from heatnets.cli import point_files, terminal
 from heatnets.cli.exit_codes import exit_on_signals
+from heatnets.cli.launch import connect, together
 from heatnets.cli.sweep import combinations, run_sweep
 from heatnets.cli.tasks import INTERVAL, Task, check_apart, describe_point, flag
 from heatnets.cli.terminal import option
 
 if TYPE_CHECKING:
+    from heatnets._core.process_group import ProcessGroup
     from heatnets.certify.certificate import Certificate
     from heatnets.io.problem_files import CertifyRequest
     from heatnets.solution import Solution
@@ -60,12 +63,23 @@ def solve(
         ),
     ] = None,
     resume: Annotated[bool, option("Go on after an interruption.", False, "--resume")] = False,
+    distributed: Annotated[
+        bool,
+        option(
+            "Solve together with the other processes that SLURM, Open MPI, Kubernetes or "
+            "`heatnets launch` has started.",
+            False,
+            "--distributed",
+        ),
+    ] = False,
     quiet: Annotated[
         bool, option("Print nothing but warnings and errors.", False, "--quiet")
     ] = False,
     as_json: terminal.JsonFlag = False,
 ) -> None:
     """Solve the problem of a file, write the result, and certify values if points are given."""
+    processes = connect() if distributed else None
+    quiet = quiet or (processes is not None and processes.rank > 0)
     console = terminal.console(as_json, quiet)
     target = out or Path(f"{file.stem}.heatnets")
     atomic_files.check_writable(target)
@@ -79,12 +93,25 @@ def solve(
     choices = combinations(sweep or [])
     if sweep and resume:
         raise InputError("--resume goes on with one solve: leave it out with --set.")
+    if sweep and distributed:
+        raise InputError("--distributed is for one solve: leave it out with --set.")
     with terminal.words_for(file) as translate:
         if not sweep:
             outputs = _Outputs(target, report, values, as_json)
-            _solve(
-                file, at, arguments, outputs, resume=resume, console=console, translate=translate
-            )
+            with processes.watch() if processes is not None else nullcontext():
+                solved = _solve(
+                    file,
+                    at,
+                    arguments,
+                    outputs,
+                    resume=resume,
+                    console=console,
+                    translate=translate,
+                    processes=processes,
+                )
+            with together(processes):
+                if processes is None or processes.rank == 0:
+                    _present(file, solved, outputs, console, translate)
             return
         tables = values or Path(f"{file.stem}-sweep.csv"), report or Path(f"{file.stem}-sweep.html")
         run_sweep(
@@ -101,6 +128,16 @@ class _Outputs(NamedTuple):
     as_json: bool
 
 
+class _Solved(NamedTuple):
+    """A solution with its certificates."""
+
+    task: Task
+    u: Solution
+    seconds: float
+    certificates: list[CertifiedPoint]
+    failed: list[str]  # messages about certificates that failed
+
+
 def _solve(
     file: Path,
     at: Path | None,
@@ -110,8 +147,11 @@ def _solve(
     resume: bool,
     console: Any,
     translate: Callable[[str], str],
-) -> None:
-    """Solve the problem of a file once.
+    processes: ProcessGroup | None,
+) -> _Solved:
+    """Solve the problem of a file, write the result, and certify values.
+
+    Of several processes only the first writes and prints.
 
     Args:
         file: the problem file.
@@ -121,16 +161,23 @@ def _solve(
         resume: whether to go on after an interruption.
         console: where it is shown.
         translate: puts texts into the words of the problem file.
+        processes: the processes that solve it together; None for this one alone.
     """
     import heatnets as hn
 
-    target, report, values, as_json = outputs
+    target, report, values, _ = outputs
     with terminal.reading(console, file):
         task = Task.read(file, at, arguments)
-    problem_file, problem, options = task.file, task.file.problem, task.options
+    problem, options = task.file.problem, task.options
     check_apart(file, target, at, report, values)
-    with atomic_files.file_lock(target, "name another result with --out"):
-        checkpoint = _prepare_checkpoint(target, resume, console)
+    checkpoint, is_shared = target.with_name(f"{target.name}.part"), processes is not None
+    is_first = processes is None or processes.rank == 0
+    if is_shared:
+        options["devices"] = "all"
+    lock = atomic_files.file_lock(target, "name another result with --out")
+    with lock if is_first else nullcontext():
+        if is_first:
+            _prepare_checkpoint(checkpoint, target, resume, console)
         if "features" not in options:
             options["checkpoint"] = checkpoint
         console.print(f"{problem!r}", soft_wrap=True)
@@ -138,12 +185,22 @@ def _solve(
         with terminal.SolveBar(console, task.checked) as progress:
             u = hn.solve(problem, progress=progress, **options)
         elapsed = time.perf_counter() - start
-        u.save(target)
-        checkpoint.unlink(missing_ok=True)
+        if is_first:
+            u.save(target)
+            checkpoint.unlink(missing_ok=True)
         exit_on_signals(lambda: f"the solution is kept in {target}, its certificates are not")
-        certificates, failed = task.certify(u, console, translate)
+        shared = u.with_devices("all") if is_shared else u
+        certificates, failed = task.certify(shared, console, translate)
+    return _Solved(task, u, elapsed, certificates, failed)
+
+
+def _present(
+    file: Path, solved: _Solved, outputs: _Outputs, console: Any, translate: Callable[[str], str]
+) -> None:
+    """Print the outcome, and write what was asked for; arguments as those of `_solve`."""
+    (task, u, elapsed, certificates, failed), (target, report, values, as_json) = solved, outputs
     u = u.with_stats({"warnings": tuple(map(translate, u.stats["warnings"]))})
-    notes = [translate(note) for note in problem.notes]
+    notes = [translate(note) for note in task.file.problem.notes]
     summary = _summarise(u, elapsed, task.requests, certificates, target, notes)
     console.print(summary)
     if values is not None:
@@ -155,7 +212,7 @@ def _solve(
         page = solve_report.page(
             u,
             title=file.stem,
-            stated=problem_file.words,
+            stated=task.file.words,
             certificates=[(request.t, request.x, cert) for request, cert in certificates],
             reproduce=shlex.join(["heatnets", *(a for a in sys.argv[1:] if a != "--resume")]),
             summary=summary,
@@ -168,11 +225,10 @@ def _solve(
     _raise_failure(u, failed, certificates, target)
 
 
-def _prepare_checkpoint(target: Path, resume: bool, console: Any) -> Path:
-    """The checkpoint of a solve; one of an earlier run is removed unless the solve resumes."""
+def _prepare_checkpoint(checkpoint: Path, target: Path, resume: bool, console: Any) -> None:
+    """Remove the checkpoint of an earlier run, unless the solve resumes from it."""
     from heatnets._core import container
 
-    checkpoint = target.with_name(f"{target.name}.part")
     if checkpoint.exists() and not resume:
         container.read(checkpoint, "checkpoint")  # never remove another kind of file
         console.print(
@@ -195,7 +251,6 @@ def _prepare_checkpoint(target: Path, resume: bool, console: Any) -> Path:
             else "no round was finished, nothing is kept"
         )
     )
-    return checkpoint
 
 
 def _raise_failure(

@@ -41,7 +41,8 @@ def damped_system(
         constraint: c with c·w = 1, for the weights that are constant in time.
     """
     flops = 2.0 * len(rows.points[0]) * ((degree + 1) * len(columns)) ** 2
-    if rows.ctx.device.platform == "cpu" or flops < _DEVICE_FLOPS:
+    is_shared = rows.processes.count > 1
+    if rows.ctx.device.platform == "cpu" or flops < _DEVICE_FLOPS or is_shared:
         return _host_system(rows, columns, degree, constraint)
     try:
         return DeviceDamped(rows, columns, degree, constraint)
@@ -55,7 +56,7 @@ def _host_system(
 ) -> Damped:
     if constraint is not None:
         constraint = np.concatenate([constraint, np.zeros(degree * len(columns))])
-    return Damped(*rows.system(columns, degree), constraint)
+    return Damped(*rows.system(columns, degree), constraint, rows.processes)
 
 
 def _require_out_of_memory(error: jax.errors.JaxRuntimeError) -> None:

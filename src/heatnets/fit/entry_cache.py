@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array
 
 from heatnets._core.execution import ExecutionContext
+from heatnets._core.process_group import ALONE, ProcessGroup
 from heatnets._core.statistics import rms
 from heatnets._core.tiling import weighted_sum
 from heatnets.features.features import Equation, Feature
@@ -49,6 +50,7 @@ class EntryCache:
     ctx: ExecutionContext
     points: Points
     row_chunk: int | None = None  # rows per compiled call
+    processes: ProcessGroup = ALONE  # each has a part of the points, this cache that of this one
     blocks: list[Feature] = field(default_factory=list)
     values: np.ndarray = field(init=False)
     residuals: np.ndarray = field(init=False)
@@ -65,6 +67,18 @@ class EntryCache:
         self.values = self.residuals = np.zeros((len(self.points[0]), 0))
         self.forcing = np.asarray(source_values(self.data, self.points, self.ctx))
         self.initial = initial_values(self.data, self.points[1], self.ctx)
+
+    def size(self, values: np.ndarray) -> float:
+        """Root mean square of values at the points of all processes; infinite if not finite."""
+        mean_square = rms(values) ** 2 if np.all(np.isfinite(values)) else np.inf
+        if self.processes.count == 1:
+            return rms(values) if np.isfinite(mean_square) else np.inf
+        total, count = self.processes.total("size", [mean_square * len(values), len(values)])
+        return float(np.sqrt(total / count))
+
+    def largest(self, values: np.ndarray) -> float:
+        """The largest of values at the points of all processes."""
+        return float(self.processes.largest("largest value", np.max(values, initial=0.0))[0])
 
     def system(
         self, columns: np.ndarray, degree: int, rows: slice = slice(None)
@@ -239,8 +253,7 @@ class EntryCache:
 
         The source must be linearised at this fit. Infinite if a residual is not finite.
         """
-        residual = self.residual(weights, np.arange(len(weights) // (degree + 1)), degree)
-        return rms(residual) if np.all(np.isfinite(residual)) else np.inf
+        return self.size(self.residual(weights, np.arange(len(weights) // (degree + 1)), degree))
 
     def add_features(self, blocks: list[Feature], label: str) -> None:
         """Append features: compute their entries at all points."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from heatnets._core.errors import NumericalError
 from heatnets._core.precision import EPS
-from heatnets._core.statistics import rms
 from heatnets.fit.entry_cache import EntryCache
 from heatnets.fit.least_squares import LeastSquaresResult
 from heatnets.pde.canonical import CanonicalProblem
@@ -116,7 +115,7 @@ class Newton(Direct):
                 misfit = rows.misfit(weights, degree)
             if not np.isfinite(misfit):
                 _diverge(rows.nonfinite_message() or "rows are not finite")
-            changes.append(rms(values - last_values) / (rms(values) or 1.0))
+            changes.append(rows.size(values - last_values) / (rows.size(values) or 1.0))
             last, last_values, last_misfit = weights, values, misfit
             for cache in caches[1:]:
                 cache.linearize(last, degree)

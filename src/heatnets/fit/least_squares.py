@@ -29,6 +29,7 @@ from jaxtyping import Array, Float
 from heatnets._core.errors import NumericalError
 from heatnets._core.lapack import lapack_threads
 from heatnets._core.precision import EPS
+from heatnets._core.process_group import ALONE, ProcessGroup
 from heatnets._core.reasons import Reason, ReasonKind
 
 _LARGE = 1500  # below this many unknowns one LAPACK thread takes seconds at most
@@ -202,25 +203,61 @@ class Damped:
     is computed once; then, for each μ, the triangular factor of [R; μI], a fifth of the work. It
     serves the first columns of A alone, too: their factor is the leading block of R. The rank is
     estimated from the diagonal of the factor. With a constraint c the weights satisfy c·w = 1; c is
-    zero for the columns that are left out.
+    zero for the columns that are left out. Several processes may each have a part of the rows.
     """
 
-    def __init__(self, A: Array, b: Array, constraint: Array | np.ndarray | None = None) -> None:
-        self._is_host = isinstance(A, np.ndarray)
+    def __init__(
+        self,
+        A: Array,
+        b: Array,
+        constraint: Array | np.ndarray | None = None,
+        processes: ProcessGroup = ALONE,
+    ) -> None:
+        self._is_host, self._processes = isinstance(A, np.ndarray), processes
         with lapack_threads(1):
             self._reflector: Any = None
             if constraint is not None:
                 A, b, self._first, self._reflector = reflect(A, b, constraint)
             if A.shape[1]:
-                scaled, self._scale, self._keep = scale_columns(A)
-                self._R, self._Qtb = _factor(scaled, b)
+                if processes.count == 1:
+                    scaled, self._scale, self._keep = scale_columns(A)
+                    self._R, self._Qtb = _factor(scaled, b)
+                else:
+                    scaled, self._scale, self._keep = _scale_parts(A, processes)
+                    self._R, self._Qtb = _join_factors(*_factor(scaled, b), processes)
 
     def fits(self, dampings: Sequence[float], columns: int) -> list[LeastSquaresResult]:
-        """The weights of the first columns, for each damping that gives finite ones."""
+        """The weights of the first columns, for each damping that gives finite ones.
+
+        Several processes share the dampings.
+        """
+        count, rank = self._processes.count, self._processes.rank
         with lapack_threads(1), ThreadPoolExecutor(2) as pool:
             # Other threads do not have this one's precision of JAX.
             apply = pool.map if self._is_host else map
-            return [fit for fit in apply(partial(self._fit, columns), dampings) if fit is not None]
+            fits = list(apply(partial(self._fit, columns), dampings[rank::count]))
+        if count > 1:
+            fits = self._gather(fits, dampings, columns)
+        return [fit for fit in fits if fit is not None]
+
+    def _gather(
+        self, own: list[LeastSquaresResult | None], dampings: Sequence[float], columns: int
+    ) -> list[LeastSquaresResult | None]:
+        """The fits of all processes, in the order of the dampings."""
+        packed = np.zeros((len(own), columns + 3))  # whether there is a fit, rank, condition
+        for row, fit in zip(packed, own, strict=True):
+            if fit is not None:
+                row[:3], row[3:] = (1, fit.rank, fit.condition_number), fit.weights
+        parts, count = self._processes.gather("fits", packed), self._processes.count
+        rows = [parts[k % count][k // count] for k in range(len(dampings))]
+        n = columns if self._reflector is None else columns - 1
+        notes = _note_dropped_columns(self._keep[:n]) if n else []
+        return [
+            LeastSquaresResult(jnp.asarray(row[3:]), int(row[1]), float(row[2]), mu, "qr", notes)
+            if row[0]
+            else None
+            for row, mu in zip(rows, dampings, strict=True)
+        ]
 
     def fit(self, rcond: float, columns: int) -> LeastSquaresResult | None:
         """The weights of the first columns, for one damping.
@@ -293,19 +330,57 @@ def _damp(R: Any, right: Any, damping: float) -> tuple[Any, Any]:
     """Triangular factor of [R; damping I], and the right-hand side transformed accordingly."""
     n = len(right)
     if isinstance(R, np.ndarray):
-        below = np.diag(np.full(n, float(damping)))
-        factor, reflectors, blocks, _ = scipy.linalg.lapack.dtpqrt(
-            n, min(_BLOCK, n), R, below, overwrite_b=True
-        )
-        top, _, _ = scipy.linalg.lapack.dtpmqrt(
-            n, reflectors, blocks, right[:, None], np.zeros((n, 1)), trans="T"
-        )
-        return np.triu(factor), top[:, 0]
+        return _stack((R, right), (np.diag(np.full(n, float(damping))), np.zeros(n)))
     tall = jnp.concatenate(
         [jnp.concatenate([R, right[:, None]], axis=1), jnp.eye(n, n + 1) * damping]
     )
     factor = _triangular_factor(tall)
     return factor[:n, :n], factor[:n, n]
+
+
+def _stack(
+    first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The triangular factor of two such, one above the other, and the right-hand sides likewise."""
+    (R, right), (below, right_below), n = first, second, len(first[1])
+    factor, reflectors, blocks, _ = scipy.linalg.lapack.dtpqrt(n, min(_BLOCK, n), R, below)
+    top, _, _ = scipy.linalg.lapack.dtpmqrt(
+        n, reflectors, blocks, right[:, None], right_below[:, None], trans="T"
+    )
+    return np.triu(factor), top[:, 0]
+
+
+def _join_factors(
+    R: np.ndarray, right: np.ndarray, processes: ProcessGroup
+) -> tuple[np.ndarray, np.ndarray]:
+    """The factor of the rows of all processes from that of each, the same in all of them.
+
+    In each of log2(count) steps pairs of processes exchange their factors; both then compute the
+    same one. Processes beyond the largest power of two give theirs away first, and get the result.
+    """
+    rank, half = processes.rank, 1 << (processes.count.bit_length() - 1)
+    pair = R, right
+
+    def swap(pairs: dict[int, int]) -> tuple[np.ndarray, np.ndarray]:
+        received = processes.exchange("factors", np.column_stack(pair), pairs)
+        return received[:, :-1], received[:, -1]
+
+    further = {k: k - half for k in range(half, processes.count)}
+    if further:
+        received = swap(further)
+        if rank in further.values():
+            pair = _stack(pair, received)
+    step = 1
+    while step < half:
+        received = swap({k: k ^ step for k in range(half)})
+        if rank < half:
+            pair = _stack(*((received, pair) if rank & step else (pair, received)))
+        step *= 2
+    if further:
+        received = swap({k: j for j, k in further.items()})
+        if rank in further:
+            pair = received
+    return pair
 
 
 def _triangular_factor(A: Any) -> Any:
@@ -350,6 +425,16 @@ def scale_columns(xp: Any, A: Array) -> tuple[Array, Array, Array]:
     keep = norms > _NEGLIGIBLE * xp.max(norms)
     scale = xp.where(keep, 1 / xp.where(keep, norms, 1.0), 0.0)
     return unit * scale, scale / xp.where(largest > 0, largest, 1.0), keep
+
+
+def _scale_parts(A: Any, processes: ProcessGroup) -> tuple[Any, ...]:
+    """As `scale_columns`, where each process has some of the rows."""
+    largest = float(processes.largest("largest entry", np.max(np.abs(A), initial=0.0))[0])
+    unit = A / (largest or 1.0)
+    norms = np.sqrt(processes.total("column norms", np.sum(np.asarray(unit) ** 2, axis=0)))
+    keep = norms > _NEGLIGIBLE * np.max(norms)
+    scale = np.where(keep, 1 / np.where(keep, norms, 1.0), 0.0)
+    return unit * scale, scale / (largest or 1.0), keep
 
 
 def _pinv(A: Array, b: Array, rcond: float | None, ridge: float) -> LeastSquaresResult:

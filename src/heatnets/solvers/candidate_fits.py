@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from heatnets._core.errors import NumericalError
-from heatnets._core.statistics import rms
 from heatnets.features.features import Equation, Feature
 from heatnets.fit import least_squares
 from heatnets.fit.collocation import PLACEMENTS, Points
@@ -55,7 +54,15 @@ class Dictionary:
         self.sizes = dict.fromkeys((design.name for design in self.designs), 0)
         self.kind, self.design, self.rank = (np.zeros(0, int) for _ in range(3))
         row_chunk = block_sizes.row_chunk
-        self.rows = EntryCache(run.problem, data, run.ctx, self.points(0, row_chunk), row_chunk)
+        self.row_count = row_chunk  # of all processes
+        self.rows = EntryCache(
+            run.problem,
+            data,
+            run.ctx.alone(),
+            self._own_points(0, row_chunk),
+            row_chunk,
+            run.ctx.processes,
+        )
         self.validation = ValidationSet(
             run, data, "judges", block_sizes.validation, row_chunk=row_chunk
         )
@@ -73,6 +80,12 @@ class Dictionary:
         t, x = zip(*pieces, strict=True)
         return np.concatenate(t), np.concatenate(x)
 
+    def _own_points(self, first: int, last: int) -> Points:
+        """The part of the `points` whose rows this process computes."""
+        own = self.ctx.processes.share(last - first, self.block_sizes.row_chunk)
+        t, x = self.points(first, last)
+        return t[own], x[own]
+
     def plan(self, growing: list[str]) -> Plan:
         """What a round that doubles these designs takes.
 
@@ -84,15 +97,15 @@ class Dictionary:
             for name, size in self.sizes.items()
         }
         M, M_old = sum(sizes.values()) * len(self.kinds), len(self.kind)
-        row_chunk, N_old = self.block_sizes.row_chunk, len(self.rows.points[0])
+        row_chunk, N_old = self.block_sizes.row_chunk, self.row_count
         N, validation = (
             -(-_ROWS_PER_FEATURE * M // row_chunk) * row_chunk,
             len(self.validation.cache.points[0]),
         )
-        columns = M * (1 + max(self.degrees))
+        columns, own = M * (1 + max(self.degrees)), -(-N // self.ctx.processes.count)
         memory = 8 * (
-            4 * M * (N + 2 * validation)
-            + 4 * (N + columns) * columns
+            4 * M * (own + 2 * validation)
+            + 4 * (own + columns) * columns
             + (N + M + 2 * validation) * self.problem.dim
         )
         entries = M * N - M_old * N_old + (M - M_old) * validation
@@ -119,15 +132,15 @@ class Dictionary:
                 self.rank = np.append(self.rank, np.arange(old, size))
         self.validation.cache.add_features(new_blocks, label)
         self.rows.add_features(new_blocks, label)
-        old_rows = len(self.rows.points[0])
-        if plan.rows > old_rows:
-            self.rows.add_points(self.points(old_rows, plan.rows), label)
+        if plan.rows > self.row_count:
+            self.rows.add_points(self._own_points(self.row_count, plan.rows), label)
+            self.row_count = plan.rows
         self.sizes = plan.sizes
 
     def extend_reference(self) -> None:
         """Draw more Monte Carlo values on the validation set, at a small part of the total cost."""
         if not self.problem.source.uses_u:
-            self.validation.reference.extend(len(self.kind) * len(self.rows.points[0]))
+            self.validation.reference.extend(len(self.kind) * self.row_count)
 
     @property
     def degrees(self) -> tuple[int, ...]:
@@ -199,13 +212,13 @@ class Dictionary:
         """Estimate the error of the solution of a system on the validation set."""
         weights = np.asarray(solved.weights)
         estimate = self.validation.assess(weights, columns, degree, self.rows)
-        misfit = rms(self.rows.residual(weights, columns, degree))
+        misfit = self.rows.size(self.rows.residual(weights, columns, degree))
         score = max(estimate.spread, estimate.disagreement)
         if not estimate.excess <= EXCESS:
             score = max(score, estimate.excess)
         return CandidateFit(
             features=len(columns),
-            rows=len(self.rows.points[0]),
+            rows=self.row_count,
             degree=degree,
             solved=solved,
             error=float(max(min(estimate.error, estimate.high), estimate.disagreement)),

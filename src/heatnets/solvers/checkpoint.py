@@ -5,18 +5,16 @@ Matrix entries are not stored. They are recomputed, and are the same to the last
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from heatnets import __version__
-from heatnets._core import container, streams
+from heatnets._core import container
 from heatnets._core.errors import FileError, InputError
-from heatnets.pde.fingerprint import differences
+from heatnets.solvers.identity import compare, identify
 from heatnets.solvers.run import Run
-
-_FORMAT = 3  # of the state; a checkpoint of another format is refused
 
 
 class Checkpoint:
@@ -25,18 +23,25 @@ class Checkpoint:
     def __init__(self, run: Run) -> None:
         spec = run.options.checkpoint
         self.path = None if spec is None else spec.path
-        self._identity = {} if spec is None else _identify(run, spec.problem)
+        self._identity = {} if spec is None else identify(run, spec.problem)
+        self._processes = run.ctx.processes
+        if self.path is not None:
+            self._processes.remedy = (
+                f"Finished rounds are in {self.path}: the same solve, with any number of "
+                "processes, goes on from there."
+            )
 
     def find(self, kind: type[Any]) -> Any:
         """The state, of type `kind`, stored by an earlier run of the same solve, or None.
 
         Raises an `InputError` if the problem, the settings or the versions differ.
         """
-        if self.path is None or not self.path.exists():
+        stored = self._read()
+        if stored is None:
             return None
-        manifest, arrays = container.read(self.path, "checkpoint")
+        manifest, arrays = stored
         try:
-            mismatches = _compare(self._identity, manifest["identity"])
+            mismatches = compare(self._identity, manifest["identity"])
             if not mismatches:
                 return container.from_jsonable(kind, manifest["state"], arrays)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -48,37 +53,25 @@ class Checkpoint:
             "Go back to that one, or remove the file to begin anew."
         )
 
+    def _read(self) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+        """The manifest and the arrays of the file, or None; process 0 reads it for all."""
+        if self.path is None:
+            return None
+        if self._processes.count == 1:
+            return container.read(self.path, "checkpoint") if self.path.exists() else None
+        is_there = self._processes.rank == 0 and self.path.exists()
+        content = self._processes.bytes_from_first(
+            "checkpoint", self.path.read_bytes() if is_there else b""
+        )
+        if not content:
+            return None
+        with tempfile.TemporaryDirectory() as directory:
+            copy = Path(directory) / self.path.name
+            copy.write_bytes(content)
+            return container.read(copy, "checkpoint")
+
     def keep(self, state: Any) -> None:
-        """Write the state, replacing the file."""
-        if self.path is not None:
+        """Write the state, replacing the file; process 0 does it for all."""
+        if self.path is not None and self._processes.rank == 0:
             contents = {"identity": self._identity, "state": state}
             container.write(self.path, "checkpoint", contents, state.arrays)
-
-
-def _identify(run: Run, fingerprint: dict[str, Any]) -> dict[str, Any]:
-    """What identifies a solve: problem, settings, versions and a few random draws."""
-    problem, options = run.problem, run.options
-    counts = (2, 0 if problem.feature_source is None else 2)
-    features = [run.draw(counts, design) for design in options.directions]
-    points = options.train_region.sample(streams.generator(0, "train region"), 2, problem.dim)
-    settings = options.identity | {
-        "family": options.family.name,
-        "directions": [design.name for design in options.directions],
-        "train_region": points @ np.cos(np.arange(problem.dim)),  # identifies the region
-        "draws": [float(np.sum(leaf)) for leaf in jax.tree.leaves(features)],
-    }
-    versions = {"heatnets": __version__, "jax": jax.__version__, "checkpoint": _FORMAT}
-    return container.to_jsonable(
-        {"problem": fingerprint, "settings": settings, "versions": versions}
-    )
-
-
-def _compare(identity: dict[str, Any], stored: dict[str, Any]) -> list[str]:
-    """Differences between this solve and the stored one, as messages."""
-    messages = differences(identity["problem"], stored["problem"])
-    for part in ("versions", "settings"):
-        for name in {**identity[part], **stored[part]}:
-            ours, theirs = identity[part].get(name), stored[part].get(name)
-            if ours != theirs:
-                messages.append(f"`{name}` is {ours!r} here, {theirs!r} there")
-    return messages

@@ -23,6 +23,7 @@ from heatnets.solution import Solution
 from heatnets.solvers.adaptive import EquationGrowth
 from heatnets.solvers.adaptive_mild import MildGrowth
 from heatnets.solvers.fixed_size import solve_fixed_size
+from heatnets.solvers.identity import require_same_solve
 from heatnets.solvers.options import OPTIONS, make_options
 from heatnets.solvers.run import Run
 
@@ -37,6 +38,7 @@ def solve(
     max_rounds: int | None = None,
     memory: int | None = None,
     device: Any = None,
+    devices: Any = None,
     progress: Progress | None = None,
     family: str | Family = "importance",
     features: tuple[int, int] | None = None,
@@ -78,6 +80,10 @@ def solve(
             large as the one before. Default: no limit.
         memory: bytes that the solve may use; default three quarters of the free memory.
         device: "cpu", "gpu" or a jax.Device; default the first device of JAX.
+        devices: "all" if several processes, which `jax.distributed` has connected, solve the
+            problem together, with one device each. All make the same call and get the same
+            solution (docs/machines.md). Or a list of these devices, or a `jax.sharding.Mesh`.
+            Default: this process alone.
         progress: function called as progress(phase, done, total). After each round of the
             adaptive solver `phase` is a summary of the round. By default the state is shown on
             standard error: on a terminal in one line, which is erased at the end; elsewhere in
@@ -134,12 +140,16 @@ def solve(
     keywords = {name: value for name, value in locals().items() if name in OPTIONS}
     if not isinstance(problem, Problem):
         raise InputError(f"`problem` must be a hn.Problem; got {short_repr(problem)}.")
-    options = make_options(problem, **keywords)
-    problem.check_unchanged()
-    ctx = make_context(device, memory, progress)
-    with ctx.active(), shown_progress("preparing", progress) as shown:
-        run = Run(problem.canonical, options, replace(ctx, progress=shown), lasting=ctx)
-        return _solve(run).with_problem(problem)
+    ctx = make_context(device, memory, progress, devices)
+    is_shown = ctx.processes.rank == 0
+    with ctx.processes.watch():
+        options = make_options(problem, **keywords)
+        problem.check_unchanged()
+        with ctx.active(), shown_progress("preparing", progress if is_shown else ctx.progress) as p:
+            own, log = replace(ctx, progress=p), WarningLog(is_shown)
+            run = Run(problem.canonical, options, own, lasting=ctx.alone(), log=log)
+            require_same_solve(run, problem)
+            return _solve(run).with_problem(problem)
 
 
 def _solve(run: Run) -> Solution:

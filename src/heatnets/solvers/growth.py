@@ -140,7 +140,9 @@ class Growth(abc.ABC):
             resumed = False
             why = first_reason(self.rules, self) or self.plan_round()
             # The first round is always made. Time for the final check must be left.
-            self._deadline = run.options.seconds - self.check_seconds()
+            # Several processes end between rounds only: their clocks differ.
+            if run.ctx.processes.count == 1:
+                self._deadline = run.options.seconds - self.check_seconds()
         self._deadline, run.ctx = np.inf, self._user_ctx
         return self.finish(why)
 
@@ -169,14 +171,14 @@ class Growth(abc.ABC):
 
     def time_limit(self, needed: float) -> str:
         """Message if a round of `needed` seconds would end after the limit, else ""."""
-        elapsed, seconds = self.run.elapsed, self.run.options.seconds
-        if elapsed + needed + self.check_seconds() < seconds:
-            return ""
-        enough = 1.2 * (elapsed + needed + self.check_seconds())
-        return Limit(
-            f"the next round would take about {needed:.2g} s, and {elapsed:.2g} of `seconds` = "
-            f"{seconds:g} are spent (`seconds` = {enough:.0f} would do)"
-        )
+        elapsed, seconds, message = self.run.elapsed, self.run.options.seconds, ""
+        if not elapsed + needed + self.check_seconds() < seconds:
+            enough = 1.2 * (elapsed + needed + self.check_seconds())
+            message = (
+                f"the next round would take about {needed:.2g} s, and {elapsed:.2g} of `seconds` = "
+                f"{seconds:g} are spent (`seconds` = {enough:.0f} would do)"
+            )
+        return Limit(self.run.ctx.processes.from_first("time limit", message))
 
     def memory_limit(self, needed: int) -> str:
         """Message if a round needs more bytes than there are, else ""."""

@@ -12,7 +12,7 @@ from heatnets.solution import Solution
 from heatnets.solvers.entry import solve
 from heatnets.solvers.options import OPTIONS, make_options
 
-_EXECUTION = ("memory", "device")
+_EXECUTION = ("memory", "device", "devices")
 
 
 def solve_many(
@@ -51,7 +51,7 @@ def solve_many(
     for name in options:
         if name not in (known := (*OPTIONS, *_EXECUTION)):
             raise InputError(f"`hn.solve_many` has no argument `{name}`: {suggest(name, known)}")
-    make_context(options.get("device"), options.get("memory"), None)
+    make_context(options.get("device"), options.get("memory"), None, options.get("devices"))
     if "checkpoint" in options:
         raise InputError(
             "`checkpoint` is the file of one solve. Leave it out, or call hn.solve for each."

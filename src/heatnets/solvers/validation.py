@@ -189,7 +189,7 @@ class ValidationSet:
             return 0.0
         caches = [self.cache] if rows is None else [self.cache, rows]
         initial, source = (
-            max(known, *(float(np.max(np.abs(getattr(cache, name)))) for cache in caches))
+            max(known, *(cache.largest(np.abs(getattr(cache, name))) for cache in caches))
             for known, name in zip(self.reference.largest, ("initial", "forcing"), strict=True)
         )
         grown, worst = max(1.0, float(np.max(self.paths.grown))), 0.0
@@ -197,7 +197,7 @@ class ValidationSet:
             bound = grown * (initial + cache.points[0] * source)
             value = np.abs(cache.fitted(weights, columns, degree))
             ratio = np.divide(value, bound, out=np.zeros_like(value), where=bound > 0)
-            worst = max(worst, float(np.max(ratio)))
+            worst = max(worst, cache.largest(ratio))
         return worst
 
     def sample(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> ErrorSamples:

@@ -1,0 +1,287 @@
+"""Several processes solve one problem together: who computes what, and what they exchange.
+
+All processes run the same program on the same problem. Random numbers, features and decisions are
+the same in each; work at many points is divided, and its results are exchanged. `jax.distributed`
+lets the processes find each other, and XLA's collectives carry the data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jaxtyping import PyTree
+
+from heatnets._core.errors import (
+    FileError,
+    HeatnetsError,
+    InputError,
+    NumericalError,
+    ResourceError,
+)
+
+_RECORD = 1024  # bytes of the record that comes before each exchange
+_LONGEST = 600  # characters of a message in a record
+_PATIENCE = 3.0  # seconds to wait for the operating system to know that a process has ended
+_KINDS: dict[str, type[HeatnetsError]] = {
+    kind.__name__: kind for kind in (InputError, NumericalError, ResourceError, FileError)
+}
+
+
+class ProcessGroup:
+    """The processes of one solve, one device each. All of them make the same calls in one order.
+
+    A process that fails says so at its next call; the others then raise the same error. Before each
+    exchange the processes compare what they are about to do.
+
+    Attributes:
+        rank: number of this process.
+        count: number of processes.
+        device: the device of this process; None in a group of one.
+        remedy: what to do if a process is lost, the end of the message.
+        sent: bytes that this process has given to others.
+    """
+
+    def __init__(self, devices: list[Any]) -> None:
+        self.count = max(len(devices), 1)
+        self.rank, self.device, self.remedy, self.sent = 0, None, "Begin anew.", 0
+        self._is_broken, self._peers = False, list[list[Any]]()
+        if self.count > 1:
+            self.rank = [d.process_index for d in devices].index(jax.process_index())
+            self.device = devices[self.rank]
+            self._mesh = Mesh(np.array(devices), ("processes",))
+            self._split = NamedSharding(self._mesh, PartitionSpec("processes"))
+            everywhere = NamedSharding(self._mesh, PartitionSpec())
+            self._to_all = jax.jit(lambda a: a, out_shardings=everywhere)
+            self._permute = partial(jax.jit, static_argnums=1)(self._permuted)
+            here = json.dumps([socket.gethostname(), os.getpid()]).encode()
+            self._peers = [json.loads(bytes(b)) for b in self._exchange_bytes("start", here)]
+
+    def share(self, rows: int, chunk: int = 1) -> slice:
+        """The rows of this process, of so many in all: whole chunks, if there are enough."""
+        chunk = chunk if rows >= chunk * self.count else 1
+        chunks = -(-rows // chunk)
+        first, last = (chunk * (chunks * k // self.count) for k in (self.rank, self.rank + 1))
+        return slice(first, min(last, rows))
+
+    def gather(self, label: str, array: np.ndarray) -> list[np.ndarray]:
+        """The arrays of all processes. Their first axes may differ."""
+        if self.count == 1:
+            return [array]
+        array = np.ascontiguousarray(array)
+        parts = self._exchange_bytes(label, array.tobytes())
+        return [np.frombuffer(b, array.dtype).reshape(-1, *array.shape[1:]) for b in parts]
+
+    def join_rows(self, label: str, tree: PyTree) -> PyTree:
+        """Arrays with the rows of all processes, from those with the `share` of each."""
+        if self.count == 1:
+            return tree
+        leaves, structure = jax.tree.flatten(tree)
+        flat = [np.asarray(leaf).reshape(len(leaf), -1) for leaf in leaves]
+        widths = np.cumsum([a.shape[1] for a in flat])[:-1]
+        # One exchange for all arrays: of floats, flags or small integers, which stay the same.
+        joined = np.concatenate(self.gather(label, np.hstack([a.astype(np.float64) for a in flat])))
+        parts = np.split(joined, widths, axis=1)
+        return jax.tree.unflatten(
+            structure,
+            [
+                part.reshape(-1, *leaf.shape[1:]).astype(leaf.dtype)
+                for part, leaf in zip(parts, leaves, strict=True)
+            ],
+        )
+
+    def total(self, label: str, numbers: Any) -> np.ndarray:
+        """Sums over the processes, the same to the last bit in each."""
+        return np.sum(np.stack(self.gather(label, np.atleast_1d(numbers))), axis=0)
+
+    def largest(self, label: str, numbers: Any) -> np.ndarray:
+        """The largest over the processes."""
+        return np.max(np.stack(self.gather(label, np.atleast_1d(numbers))), axis=0)
+
+    def from_first(self, label: str, text: str) -> str:
+        """The text of process 0."""
+        if self.count == 1:
+            return text
+        mine = text.encode() if self.rank == 0 else b""
+        return bytes(self._exchange_bytes(label, mine)[0]).decode()
+
+    def bytes_from_first(self, label: str, content: bytes) -> bytes:
+        """The bytes of process 0."""
+        if self.count == 1:
+            return content
+        return bytes(self._exchange_bytes(label, content if self.rank == 0 else b"")[0])
+
+    def exchange(self, label: str, array: np.ndarray, pairs: dict[int, int]) -> np.ndarray:
+        """Exchange arrays of one shape between processes: `pairs` maps senders to receivers.
+
+        Returns the array that was received; a process that receives nothing gets zeros.
+        """
+        array = np.ascontiguousarray(array)
+        self._compare(label, 0)
+        steps = tuple(sorted(pairs.items()))
+        self.sent += array.nbytes if self.rank in pairs else 0
+        with self._watched():
+            received = self._permute(self._whole(array[None]), steps)
+            return np.asarray(received.addressable_data(0))[0]
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Tell the other processes if the body of a `with` statement raises an error."""
+        try:
+            yield
+        except BaseException as error:
+            is_known = getattr(error, "is_known_to_all", False)
+            if self.count > 1 and not self._is_broken and not is_known:
+                error.is_known_to_all = True  # type: ignore[attr-defined]
+                kind = type(error).__name__
+                text = str(error) if isinstance(error, HeatnetsError) else f"{kind}: {error}"
+                self._send_record({"failed": text[:_LONGEST], "kind": kind})
+            raise
+
+    def _permuted(self, array: Any, steps: tuple[tuple[int, int], ...]) -> Any:
+        def move(part: Any) -> Any:
+            return jax.lax.ppermute(part, "processes", steps)
+
+        spec = PartitionSpec("processes")
+        return jax.shard_map(move, mesh=self._mesh, in_specs=spec, out_specs=spec)(array)
+
+    def _whole(self, part: np.ndarray) -> Any:
+        """A global array of which this process has one row."""
+        shape = (self.count, *part.shape[1:])
+        here = [jax.device_put(part, self.device)]
+        return jax.make_array_from_single_device_arrays(shape, self._split, here)
+
+    def _exchange_bytes(self, label: str, content: bytes) -> list[bytes]:
+        """The bytes of all processes, in the order of their ranks."""
+        sizes = self._compare(label, len(content))
+        padded = np.zeros(_padded_size(max(sizes)), np.uint8)
+        padded[: len(content)] = np.frombuffer(content, np.uint8)
+        rows = self._everywhere(padded)
+        self.sent += len(padded)
+        return [row[:size].tobytes() for row, size in zip(rows, sizes, strict=True)]
+
+    def _everywhere(self, row: np.ndarray) -> np.ndarray:
+        """The rows of all processes."""
+        with self._watched():
+            return np.asarray(self._to_all(self._whole(row[None])).addressable_data(0))
+
+    def _send_record(self, record: dict[str, Any]) -> list[dict[str, Any]]:
+        row = np.frombuffer(json.dumps(record).encode().ljust(_RECORD), np.uint8)
+        self.sent += _RECORD
+        return [json.loads(bytes(r)) for r in self._everywhere(row)]
+
+    def _compare(self, label: str, size: int) -> list[int]:
+        """Compare what the processes are about to do, and return their numbers of bytes."""
+        if self._is_broken:
+            raise ResourceError(f"another process has failed before. {self.remedy}")
+        records = self._send_record({"label": label, "size": size})
+        for rank, record in enumerate(records):
+            if "failed" in record:
+                kind = _KINDS.get(record["kind"], ResourceError)
+                error = kind(f"process {rank} of {self.count}: {record['failed']}")
+                error.is_known_to_all = True  # type: ignore[attr-defined]
+                raise error
+        labels = [record["label"] for record in records]
+        if len(set(labels)) > 1:
+            self._is_broken = True
+            raise ResourceError(
+                f"the processes have come to different places ({', '.join(labels)}): they must "
+                "run the same program, on machines of the same kind, with the same versions. "
+                f"{self.remedy}"
+            )
+        return [record["size"] for record in records]
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Put it into words if a process has ended during an exchange."""
+        try:
+            yield
+        except (ValueError, RuntimeError, jax.errors.JaxRuntimeError) as error:
+            self._is_broken = True
+            raise ResourceError(f"{self._name_lost()}. {self.remedy}") from error
+
+    def _name_lost(self) -> str:
+        """Which process has ended, as far as this machine can know."""
+        host, deadline = socket.gethostname(), time.monotonic() + _PATIENCE
+        while self._peers:
+            for rank, (where, pid) in enumerate(self._peers):
+                if where == host and not _is_running(pid):
+                    return f"process {rank} of {self.count} has ended (pid {pid} on {host})"
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.1)
+        hosts = sorted({where for where, _ in self._peers} - {host}) or [host]
+        return f"a process on {', '.join(hosts)} has ended or cannot be reached"
+
+
+def _padded_size(size: int) -> int:
+    """The next of 8, 9, ..., 16 times a power of two: few sizes are compiled, little is added."""
+    unit = max(_RECORD // 8, 1 << max(size.bit_length() - 4, 0))
+    return max(_RECORD, -(-size // unit) * unit)
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a process of this machine exists, and is not about to be removed."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except ProcessLookupError:
+        return False
+    except (OSError, IndexError):
+        return True
+    return state not in "ZX"
+
+
+ALONE = ProcessGroup([])
+
+
+@cache
+def _group_of(*devices: Any) -> ProcessGroup:
+    """The group with these devices: one object, and one set of compiled exchanges."""
+    return ProcessGroup(list(devices))
+
+
+def process_group(devices: Any) -> ProcessGroup:
+    """The group of processes for the public argument `devices`.
+
+    Args:
+        devices: None for this process alone; "all"; devices, or a `jax.sharding.Mesh`.
+    """
+    if devices is None:
+        return ALONE
+    if isinstance(devices, str):
+        if devices != "all":
+            raise InputError(f'`devices` must be "all", jax.Devices or a Mesh; got {devices!r}.')
+        first: dict[int, Any] = {}
+        for device in jax.devices():
+            first.setdefault(device.process_index, device)
+        chosen = [first[k] for k in sorted(first)]
+    else:
+        chosen = list(getattr(devices, "devices", np.array(devices, object)).flat)
+    if not chosen or not all(isinstance(device, jax.Device) for device in chosen):
+        raise InputError('`devices` must be "all", jax.Devices or a Mesh; got none of these.')
+    owners = [device.process_index for device in chosen]
+    if len(set(owners)) < len(owners):
+        raise InputError(
+            "`devices` must hold one device of each process; process "
+            f"{max(owners, key=owners.count)} has {owners.count(max(owners, key=owners.count))}. "
+            "Start one process for each device: heatnets launch -n 4 solve FILE."
+        )
+    if len(chosen) == 1:
+        return ALONE
+    if len(set(owners)) < jax.process_count():
+        raise InputError(
+            f"`devices` must hold a device of each of the {jax.process_count()} processes; got "
+            f'those of {len(set(owners))}. Write devices="all".'
+        )
+    return _group_of(*chosen)
