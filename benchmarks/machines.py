@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import heatnets as hn
-from heatnets._core.process_group import process_group
+from heatnets._core.process_group import find_devices, process_group
 
 
 def layers(x: Any) -> Any:
@@ -65,7 +65,7 @@ AGREE = [name for name in CASES if name != "dense network"]
 def run_one(name: str) -> dict[str, Any]:
     """Solve one case with all processes, and describe the result."""
     make, options = CASES[name]
-    group = process_group("all")
+    group = process_group(find_devices("all"))
     problem = make()
     if "features" not in options:
         options = {"seconds": 600, **options}
@@ -97,7 +97,7 @@ def worker(rank: int, count: int, port: int, names: list[str]) -> None:
         if rank == 0:
             print("RESULT " + json.dumps({"name": name, **result}), flush=True)
     if count > 1:
-        process_group("all").from_first("end", "")
+        process_group(find_devices("all")).from_first("end", "")
         jax.distributed.shutdown()
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import heatnets as hn
 from heatnets._core.precision import with_x64
-from heatnets._core.process_group import ALONE, ProcessGroup, process_group
+from heatnets._core.process_group import ALONE, ProcessGroup, find_devices, process_group
 from heatnets.fit import least_squares
 from heatnets.fit.least_squares import Damped
 
@@ -120,9 +120,7 @@ def test_joined_rows_keep_their_order_types_and_shapes():
 
 
 def test_one_process_alone_shares_nothing():
-    assert process_group(None) is ALONE
-    assert process_group("all") is ALONE  # jax.distributed is not in use
-    assert process_group(jax.devices()[:1]) is ALONE
+    assert process_group(jax.devices()) is ALONE  # jax.distributed is not in use
     assert ALONE.share(7) == slice(0, 7)
     assert ALONE.from_first("text", "x") == "x"
 
@@ -134,21 +132,31 @@ def test_devices_that_are_none_are_refused(devices):
         hn.solve(problem, devices=devices)
 
 
-def test_two_devices_of_one_process_are_refused():
+def test_a_device_that_is_given_twice_is_refused():
     device = jax.devices()[0]
-    with pytest.raises(hn.InputError, match="heatnets launch"):
-        process_group([device, device])
+    with pytest.raises(hn.InputError, match="each device once"):
+        find_devices([device, device])
 
 
-# One pair of processes for what follows: they take seconds to start.
+def test_a_mesh_and_a_list_name_devices():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+    assert find_devices(mesh) == find_devices("all") == jax.devices()
+    with pytest.raises(hn.InputError, match="leave `device` out"):
+        hn.solve(hn.problems.get("oscillating", dim=2), device="cpu", devices=mesh)
+
+
+# One pair of processes for what follows: they take seconds to start. Points are divided even where
+# it does not pay.
 SCRIPT = """
 import json, sys
 import jax, numpy as np
 jax.distributed.initialize("127.0.0.1:PORT", 2, int(sys.argv[1]), initialization_timeout=60)
 import heatnets as hn
-from heatnets._core.process_group import process_group
+from heatnets._core import tiling
+from heatnets._core.process_group import find_devices, process_group
 
-group, seen = process_group("all"), {}
+tiling._DIVIDED = 1000
+group, seen = process_group(find_devices("all")), {}
 
 
 def attempt(name, call):
@@ -168,7 +176,7 @@ def solve(problem, **options):
 get, first = hn.problems.get, group.rank == 0
 attempt("equation", lambda: solve(get("nonseparable", dim=5), max_rounds=2))
 attempt("newton", lambda: solve(get("allen-cahn", dim=5), max_rounds=1))
-attempt("mild", lambda: solve(get("oscillating", dim=3), enforce="mild", max_rounds=1))
+attempt("mild", lambda: solve(get("oscillating", dim=3), enforce="mild", max_rounds=1, seconds=1))
 attempt("other problem", lambda: solve(get("oscillating", dim=2, horizon=1.0 if first else 2.0)))
 attempt("other seed", lambda: solve(get("oscillating", dim=2), seed=group.rank))
 attempt("bad option in one", lambda: solve(get("oscillating", dim=2), tol=1e-3 if first else -1))
@@ -222,7 +230,7 @@ def two_processes():
     [
         ("equation", "nonseparable", 5, {"max_rounds": 2}),
         ("newton", "allen-cahn", 5, {"max_rounds": 1}),
-        ("mild", "oscillating", 3, {"max_rounds": 1, "enforce": "mild"}),
+        ("mild", "oscillating", 3, {"max_rounds": 1, "enforce": "mild", "seconds": 1}),
     ],
 )
 @pytest.mark.filterwarnings("ignore::heatnets.HeatnetsWarning")
@@ -253,6 +261,34 @@ def test_all_processes_end_with_the_error_of_one(two_processes, name, kind, text
         assert seen[name][0] == kind
         assert text in seen[name][1]
     assert two_processes[0]["and again"] == two_processes[1]["and again"] == [2.0]
+
+
+TWO_DEVICES = """
+import jax
+import heatnets as hn
+from heatnets._core import tiling
+
+tiling._DIVIDED = 0
+assert len(jax.devices()) == 2
+u = hn.solve(hn.problems.get("oscillating", dim=3), devices="all", max_rounds=1)
+print(float(u(0.5, [0.3] * 3)), u.stats["estimated_error"])
+"""
+
+
+def test_two_devices_of_one_process_find_the_solution_of_one():
+    flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=2"
+    out = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", TWO_DEVICES],
+        env=os.environ | {"XLA_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    u = hn.solve(hn.problems.get("oscillating", dim=3), max_rounds=1)
+    value, error = map(float, out.split())
+    assert value == pytest.approx(float(u(0.5, [0.3] * 3)), rel=1e-12)
+    assert error < 1e-13
+    assert u.stats["estimated_error"] < 1e-13
 
 
 PROBLEM = """
@@ -328,7 +364,7 @@ def test_launched_processes_print_and_write_once(tmp_path):
 def test_launch_and_distributed_say_what_they_are_for(tmp_path):
     for arguments, text in (
         (("launch", "-n", "2", "demo"), "heatnets launch -n 4 solve FILE"),
-        (("launch", "-n", "0", "solve", "p.toml"), "-n must be at least 1"),
+        (("launch", "-n", "0", "solve", "p.toml"), "must be at least 1"),
         (("solve", "p.toml", "--distributed"), "finds no launcher that JAX knows"),
     ):
         process = heatnets(tmp_path, *arguments)

@@ -90,6 +90,15 @@ class _Rest:
         return jax.tree.unflatten(self._structure, leaves)
 
 
+def _on_default_device(array: Any) -> jax.Array:
+    """The array on the device where programs run; the same one if it is there."""
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+    if not isinstance(array, jax.Array):
+        return jax.device_put(array)
+    is_there = not isinstance(device, jax.Device) or array.devices() == {device}
+    return array if is_there else jax.device_put(array, device)
+
+
 _ARRAY = object()  # stands for an array among the leaves of `_Rest`
 
 
@@ -123,9 +132,7 @@ class Compiled:
         takes a millisecond, more than a call.
         """
         leaves, structure = jax.tree.flatten(first)
-        arrays = [
-            a if isinstance(a, jax.Array) else jax.device_put(a) for a in leaves if eqx.is_array(a)
-        ]
+        arrays = [_on_default_device(a) for a in leaves if eqx.is_array(a)]
         rest = _Rest(tuple(_ARRAY if eqx.is_array(a) else a for a in leaves), structure)
 
         def call(*last: Any, level: int = 0) -> Any:

@@ -14,7 +14,7 @@ import jax
 from jaxtyping import PyTree
 
 from heatnets._core.errors import InputError, ResourceError, check_positive, short_repr
-from heatnets._core.process_group import ALONE, ProcessGroup, process_group
+from heatnets._core.process_group import ALONE, ProcessGroup, find_devices, process_group
 
 Progress = Callable[[str, int, int], None]
 
@@ -43,17 +43,28 @@ class TileShrinks:
 
 @dataclass(frozen=True)
 class ExecutionContext:
-    """Device, memory limit in bytes, progress callback and processes of one public call."""
+    """Devices, memory limit in bytes, progress callback and processes of one public call."""
 
     device: Any
     memory: int
     progress: Progress
     tile_shrinks: TileShrinks = field(default_factory=TileShrinks)  # shared by all its copies
     processes: ProcessGroup = ALONE  # that share the work
+    others: tuple[Any, ...] = ()  # further devices of this process
 
     def alone(self) -> ExecutionContext:
         """The same context for this process alone: it shares its work with no other."""
         return replace(self, processes=ALONE)
+
+    def on_each_device(self) -> list[ExecutionContext]:
+        """A context for each device of this process; only the first reports progress."""
+        first = replace(self, processes=ALONE, others=())
+        return [first, *(replace(first, device=d, progress=_silent) for d in self.others)]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several devices or processes share the work."""
+        return self.processes.count > 1 or bool(self.others)
 
     @property
     def is_silent(self) -> bool:
@@ -109,10 +120,12 @@ def make_context(
 
     The default memory limit, in bytes, is three quarters of the free memory of the device.
     """
-    processes = process_group(devices)
-    if processes.count > 1 and device is not None:
+    if devices is not None and device is not None:
         raise InputError("`device` and `devices` exclude each other: leave `device` out.")
-    jax_device = _find_device(device) if processes.count == 1 else processes.device
+    chosen = [_find_device(device)] if devices is None else find_devices(devices)
+    processes = process_group(chosen)
+    own = [one for one in chosen if one.process_index == jax.process_index()]
+    jax_device = own[0]
     if memory is None:
         limit = _free_bytes(jax_device) * 3 // 4
     else:
@@ -130,13 +143,15 @@ def make_context(
     if processes.count > 1:
         limit = -int(processes.largest("memory", -limit)[0])  # the smallest
         progress = progress if processes.rank == 0 else _silent
-    return ExecutionContext(jax_device, limit, progress or _silent, processes=processes)
+    return ExecutionContext(
+        jax_device, limit, progress or _silent, processes=processes, others=tuple(own[1:])
+    )
 
 
 def _find_device(device: Any) -> Any:
     if isinstance(device, jax.Device):
         return device
-    platforms = sorted({d.platform for d in jax.devices()} | {"cpu"})
+    platforms = sorted({d.platform for d in jax.local_devices()} | {"cpu"})
     if device is not None and device not in platforms:
         remedy = ""
         if device in ("gpu", "cuda", "rocm"):
@@ -149,7 +164,7 @@ def _find_device(device: Any) -> Any:
             f"`device` must be one of {', '.join(map(repr, platforms))} or a jax.Device; "
             f"got {short_repr(device)}.{remedy}"
         )
-    return jax.devices(device)[0]
+    return jax.local_devices(backend=device)[0]
 
 
 def _free_bytes(device: Any) -> int:

@@ -7,11 +7,12 @@ lets the processes find each other, and XLA's collectives carry the data.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from heatnets._core.errors import (
     InputError,
     NumericalError,
     ResourceError,
+    short_repr,
 )
 
 _RECORD = 1024  # bytes of the record that comes before each exchange
@@ -38,8 +40,15 @@ _KINDS: dict[str, type[HeatnetsError]] = {
 }
 
 
+def shares(rows: int, count: int, chunk: int = 1) -> list[slice]:
+    """Rows divided into so many parts: whole chunks, if there are enough."""
+    chunk = chunk if rows >= chunk * count else 1
+    bounds = chunk * (-(-rows // chunk) * np.arange(count + 1) // count)
+    return [slice(int(a), min(int(b), rows)) for a, b in itertools.pairwise(bounds)]
+
+
 class ProcessGroup:
-    """The processes of one solve, one device each. All of them make the same calls in one order.
+    """The processes of one solve. All of them make the same calls in one order.
 
     A process that fails says so at its next call; the others then raise the same error. Before each
     exchange the processes compare what they are about to do.
@@ -47,7 +56,7 @@ class ProcessGroup:
     Attributes:
         rank: number of this process.
         count: number of processes.
-        device: the device of this process; None in a group of one.
+        device: the device of this process that carries the data; None in a group of one.
         remedy: what to do if a process is lost, the end of the message.
         sent: bytes that this process has given to others.
     """
@@ -69,10 +78,7 @@ class ProcessGroup:
 
     def share(self, rows: int, chunk: int = 1) -> slice:
         """The rows of this process, of so many in all: whole chunks, if there are enough."""
-        chunk = chunk if rows >= chunk * self.count else 1
-        chunks = -(-rows // chunk)
-        first, last = (chunk * (chunks * k // self.count) for k in (self.rank, self.rank + 1))
-        return slice(first, min(last, rows))
+        return shares(rows, self.count, chunk)[self.rank]
 
     def gather(self, label: str, array: np.ndarray) -> list[np.ndarray]:
         """The arrays of all processes. Their first axes may differ."""
@@ -251,37 +257,33 @@ def _group_of(*devices: Any) -> ProcessGroup:
     return ProcessGroup(list(devices))
 
 
-def process_group(devices: Any) -> ProcessGroup:
-    """The group of processes for the public argument `devices`.
+def find_devices(devices: Any) -> list[Any]:
+    """The devices of the public argument `devices`: "all", devices, or a `jax.sharding.Mesh`."""
+    if isinstance(devices, str) and devices == "all":
+        return list(jax.devices())
+    given = getattr(devices, "devices", devices)  # of a mesh: an array
+    chosen = list(given.flat) if isinstance(given, np.ndarray) else given
+    is_list = isinstance(chosen, list | tuple) and len(chosen) > 0
+    if not is_list or not all(isinstance(device, jax.Device) for device in chosen):
+        raise InputError(
+            f'`devices` must be "all", a list of jax.Devices or a Mesh; got {short_repr(devices)}.'
+        )
+    owners = {device.process_index for device in chosen}
+    if len(set(chosen)) < len(chosen):
+        raise InputError("`devices` must hold each device once.")
+    if len(owners) < jax.process_count() and owners != {jax.process_index()}:
+        raise InputError(
+            f"`devices` must hold devices of each of the {jax.process_count()} processes, or of "
+            f'this one alone; got those of {len(owners)}. Write devices="all".'
+        )
+    return list(chosen)
 
-    Args:
-        devices: None for this process alone; "all"; devices, or a `jax.sharding.Mesh`.
-    """
-    if devices is None:
+
+def process_group(devices: Sequence[Any]) -> ProcessGroup:
+    """The group of the processes that own these devices."""
+    first: dict[int, Any] = {}
+    for device in devices:
+        first.setdefault(device.process_index, device)
+    if len(first) < 2:
         return ALONE
-    if isinstance(devices, str):
-        if devices != "all":
-            raise InputError(f'`devices` must be "all", jax.Devices or a Mesh; got {devices!r}.')
-        first: dict[int, Any] = {}
-        for device in jax.devices():
-            first.setdefault(device.process_index, device)
-        chosen = [first[k] for k in sorted(first)]
-    else:
-        chosen = list(getattr(devices, "devices", np.array(devices, object)).flat)
-    if not chosen or not all(isinstance(device, jax.Device) for device in chosen):
-        raise InputError('`devices` must be "all", jax.Devices or a Mesh; got none of these.')
-    owners = [device.process_index for device in chosen]
-    if len(set(owners)) < len(owners):
-        raise InputError(
-            "`devices` must hold one device of each process; process "
-            f"{max(owners, key=owners.count)} has {owners.count(max(owners, key=owners.count))}. "
-            "Start one process for each device: heatnets launch -n 4 solve FILE."
-        )
-    if len(chosen) == 1:
-        return ALONE
-    if len(set(owners)) < jax.process_count():
-        raise InputError(
-            f"`devices` must hold a device of each of the {jax.process_count()} processes; got "
-            f'those of {len(set(owners))}. Write devices="all".'
-        )
-    return _group_of(*chosen)
+    return _group_of(*(first[k] for k in sorted(first)))

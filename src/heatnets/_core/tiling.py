@@ -8,6 +8,7 @@ row chunks have one shape (the last overlaps the one before): one compilation pe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from jaxtyping import Array, Float, PyTree
 
 from heatnets._core.compilation import compiled, optimisation_level
 from heatnets._core.execution import ExecutionContext, within_memory
+from heatnets._core.precision import with_x64
+from heatnets._core.process_group import shares
 
 Points = tuple[np.ndarray, ...]  # arrays with a leading axis over points
 
@@ -30,9 +33,8 @@ _QUEUED = 32  # calls that may wait for a device
 
 _PADDED = 256  # up to so many points a call is padded, rather than split
 
-# Entries of a tile on a GPU, at most. From about 2e5 on (as many threads as the device runs at once)
-# XLA makes each thread compute four: ten dimensions then took 8 seconds per program to compile, and
-# registers were spilled.
+# Entries of a tile on a GPU, at most. From about 2e5 on, as many as the device has threads, XLA
+# lets each thread compute four: some programs for ten dimensions then took 8 seconds to compile.
 _GPU_ENTRIES = 2**17
 
 # Largest features x coordinates of one compiled call: about a second of work, so that progress is
@@ -70,18 +72,11 @@ def assemble_matrix(
     Returns:
         Matrices of shape (points, features): on a CPU NumPy arrays, else arrays on the device.
     """
-    if ctx.processes.count > 1:
+    if ctx.is_shared:
 
-        def part(points: Points) -> PyTree:
+        def part(points: Points, ctx: ExecutionContext) -> PyTree:
             return assemble_matrix(
-                entry,
-                blocks,
-                context,
-                points,
-                workspace,
-                ctx.alone(),
-                label=label,
-                row_chunk=row_chunk,
+                entry, blocks, context, points, workspace, ctx, label=label, row_chunk=row_chunk
             )
 
         return _divide(part, points, sum(map(_length, blocks)), ctx, row_chunk or 1)
@@ -131,19 +126,40 @@ def assemble_matrix(
 
 
 def _divide(
-    compute: Callable[[Points], PyTree],
+    compute: Callable[[Points, ExecutionContext], PyTree],
     points: Points,
     features: int,
     ctx: ExecutionContext,
     row_chunk: int = 1,
 ) -> PyTree:
-    """Results at all points; of much work several processes do a part each."""
+    """Results at all points; of much work all devices of all processes do a part each.
+
+    Args:
+        compute: maps points and the context of one device to results with a leading axis.
+        points: arrays with a leading axis over points.
+        features: how many functions are evaluated at each point.
+        ctx: the devices and processes.
+        row_chunk: parts have a multiple of so many points, if there are enough.
+    """
     processes, rows = ctx.processes, len(points[0])
-    is_much = rows * features * _coordinates(points) >= _DIVIDED and rows >= processes.count
-    if processes.count == 1 or not is_much:
-        return compute(points)
-    own = processes.share(rows, row_chunk)
-    return processes.join_rows("rows", compute(tuple(p[own] for p in points)))
+    each = ctx.on_each_device()
+    is_much = rows * features * _coordinates(points) >= _DIVIDED
+    if not ctx.is_shared or not is_much or rows < processes.count * len(each):
+        return compute(points, each[0])
+    own = tuple(p[processes.share(rows, row_chunk)] for p in points)
+    bounds = shares(len(own[0]), len(each), row_chunk)
+
+    @with_x64  # a setting of each thread
+    def part(number: int) -> PyTree:
+        with each[number].active():
+            results = compute(tuple(p[bounds[number]] for p in own), each[number])
+            return jax.tree.map(np.asarray, results)
+
+    with ThreadPoolExecutor(len(each)) as pool:
+        others = [pool.submit(part, number) for number in range(1, len(each))]
+        parts = [part(0), *(other.result() for other in others)]
+    results = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
+    return processes.join_rows("rows", results)
 
 
 class _Call(NamedTuple):
@@ -245,10 +261,9 @@ def weighted_sum(
         largest = max(_length(block) for block, _ in blocks)
         height, width = _chunk_sizes(largest, workspace, points, ctx)
         features = sum(_length(block) for block, _ in blocks)
-        sum_at = _sum.fix(terms, blocks, context, width)
 
-        def sums(points: Points) -> PyTree:
-            rows = len(points[0])
+        def sums(points: Points, ctx: ExecutionContext) -> PyTree:
+            rows, sum_at = len(points[0]), _sum.fix(terms, blocks, context, width)
 
             def run(chunk: Points) -> PyTree:
                 level = _level(max(rows, len(chunk[0])), features, workspace, points)
@@ -310,9 +325,10 @@ def map_points(
 
     def work(ctx: ExecutionContext) -> PyTree:
         height, _ = _chunk_sizes(1, workspace, points, ctx)
-        function_at = _map.fix(function, context)
 
-        def values(points: Points) -> PyTree:
+        def values(points: Points, ctx: ExecutionContext) -> PyTree:
+            function_at = _map.fix(function, context)
+
             def run(chunk: Points) -> PyTree:
                 level = _level(max(len(points[0]), len(chunk[0])), 1, workspace, points)
                 return function_at(chunk, level=level)

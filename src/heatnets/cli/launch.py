@@ -30,7 +30,11 @@ _FAREWELL_SECONDS = 20.0  # for processes to end by themselves after one of them
 
 
 def launch(
-    context: typer.Context, count: Annotated[int, option("Number of processes.", False, "-n")]
+    context: typer.Context,
+    count: Annotated[int, option("Number of processes.", False, "-n")],
+    cpu_devices: Annotated[
+        int | None, option("Devices into which each process divides its processor.", False)
+    ] = None,
 ) -> None:
     """Run a command, like solve FILE, by several processes of this machine together."""
     arguments = list(context.args)
@@ -39,8 +43,11 @@ def launch(
             "`heatnets launch` runs `solve`: heatnets launch -n 4 solve FILE, with the options of "
             "`solve` after it."
         )
-    if count < 1:
-        raise InputError(f"-n must be at least 1; got {count}.")
+    if count < 1 or (cpu_devices is not None and cpu_devices < 1):
+        raise InputError(f"-n and --cpu-devices must be at least 1; got {count}, {cpu_devices}.")
+    if cpu_devices is not None:
+        flags = f"--xla_force_host_platform_device_count={cpu_devices}"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
     with tempfile.TemporaryDirectory() as directory:
         logs = [Path(directory) / str(rank) for rank in range(count)]
         address = f"127.0.0.1:{_free_port()}"
@@ -67,7 +74,7 @@ def connect() -> ProcessGroup:
     """Connect this process to the others of `--distributed`, by the launcher that started it."""
     import jax
 
-    from heatnets._core.process_group import process_group
+    from heatnets._core.process_group import find_devices, process_group
 
     known: dict[str, Any] = {}
     if place := os.environ.get(_PLACE):
@@ -92,7 +99,7 @@ def connect() -> ProcessGroup:
             f"{str(error).splitlines()[0][:200]}"
         ) from None
     with _without_output():  # the first exchange prints who is connected
-        processes = process_group("all")
+        processes = process_group(find_devices("all"))
     if processes.rank:
         warnings.simplefilter("ignore")
     return processes

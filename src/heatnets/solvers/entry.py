@@ -80,10 +80,9 @@ def solve(
             large as the one before. Default: no limit.
         memory: bytes that the solve may use; default three quarters of the free memory.
         device: "cpu", "gpu" or a jax.Device; default the first device of JAX.
-        devices: "all" if several processes, which `jax.distributed` has connected, solve the
-            problem together, with one device each. All make the same call and get the same
-            solution (docs/machines.md). Or a list of these devices, or a `jax.sharding.Mesh`.
-            Default: this process alone.
+        devices: "all", a list of jax.Devices, or a `jax.sharding.Mesh`: these devices solve the
+            problem together. If `jax.distributed` has connected several processes, each makes the
+            same call and gets the same solution (docs/machines.md). Default: one device.
         progress: function called as progress(phase, done, total). After each round of the
             adaptive solver `phase` is a summary of the round. By default the state is shown on
             standard error: on a terminal in one line, which is erased at the end; elsewhere in
