@@ -361,6 +361,23 @@ def test_launched_processes_print_and_write_once(tmp_path):
     assert err.count("there is no file q.toml") == 1
 
 
+def test_processes_that_do_not_find_each_other_end_with_a_message():
+    code = (
+        "from heatnets.cli.launch import _within; import time\n"
+        "with _within(0.1, 'alone'): time.sleep(9)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (4, "heatnets: alone\n")
+
+
+def test_memory_that_several_processes_have_is_named():
+    problem = hn.problems.get("nonseparable", dim=3)
+    with pytest.raises(hn.ResourceError, match="Take 3 processes .*launch -n 3"):
+        hn.solve(problem, memory=12_000_000)
+    with pytest.warns(hn.HeatnetsWarning, match=r"into `memory` \(\d+ processes would have enough"):
+        hn.solve(problem, tol=1e-9, memory=60_000_000)
+
+
 def test_launch_and_distributed_say_what_they_are_for(tmp_path):
     for arguments, text in (
         (("launch", "-n", "2", "demo"), "heatnets launch -n 4 solve FILE"),

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -81,28 +82,47 @@ def connect() -> ProcessGroup:
         rank, count, address = place.split()
         known = {"coordinator_address": address, "num_processes": int(count)}
         known["process_id"] = int(rank)
+    message = (
+        f"the processes have not found each other within {_CONNECT_SECONDS} seconds. All must be "
+        "started, and reach process 0"
+        + (f" at {known['coordinator_address']}: its host by this name, its port" if known else "")
+        + " through the firewall."
+    )
     try:
-        jax.distributed.initialize(
-            **known,
-            initialization_timeout=_CONNECT_SECONDS,
-            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
-            shutdown_timeout_seconds=_CONNECT_SECONDS,
-        )
+        with _within(_CONNECT_SECONDS, message):
+            jax.distributed.initialize(
+                **known,
+                initialization_timeout=2 * _CONNECT_SECONDS,
+                heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+                shutdown_timeout_seconds=_CONNECT_SECONDS,
+            )
     except ValueError as error:
         raise InputError(
             f"--distributed finds no launcher that JAX knows ({error}). Start the processes with "
             "SLURM, Open MPI or Kubernetes; or on one machine: heatnets launch -n 4 solve FILE."
-        ) from None
-    except Exception as error:
-        raise ResourceError(
-            f"the processes have not found each other within {_CONNECT_SECONDS} seconds: "
-            f"{str(error).splitlines()[0][:200]}"
         ) from None
     with _without_output():  # the first exchange prints who is connected
         processes = process_group(find_devices("all"))
     if processes.rank:
         warnings.simplefilter("ignore")
     return processes
+
+
+@contextmanager
+def _within(seconds: float, message: str) -> Iterator[None]:
+    """End this process with a message if the body takes longer: JAX would end it without one."""
+
+    def end() -> None:
+        os.write(2, f"heatnets: {message}\n".encode())
+        os._exit(4)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def leave(error: Exception, code: int) -> NoReturn:

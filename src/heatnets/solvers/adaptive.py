@@ -79,7 +79,9 @@ class EquationGrowth(Growth):
             self.dictionary = Dictionary(run, self.data, self.state.block_sizes)
         self._growing = [design.name for design in self.dictionary.designs]
         self._choice_seconds = 0.0  # of the last choice
-        run.ctx.require_memory(self.dictionary.plan(self._growing).memory, "the first round", "")
+        plan = self.dictionary.plan(self._growing)
+        remedy = "" if plan.processes is None else f"Take {_count(plan.processes)}."
+        run.ctx.require_memory(plan.memory, "the first round", remedy)
         # Results of final checks by the number of features, without and with paths that go far.
         self._verdicts: dict[int, Verdict] = {}
         self._far_verdicts: dict[int, Verdict] = {}
@@ -139,7 +141,8 @@ class EquationGrowth(Growth):
         self._choice_seconds = time.perf_counter() - start
         if why := self._time_limit(self._growing):
             return why
-        return self.memory_limit(self.dictionary.plan(self._growing).memory)
+        plan = self.dictionary.plan(self._growing)
+        return self.memory_limit(plan.memory, plan.processes)
 
     def check_seconds(self) -> float:
         if self.best.features in self._far_verdicts:
@@ -259,6 +262,11 @@ class EquationGrowth(Growth):
             facts |= {"far_error": far.error, "doubts": doubts}
             verdict = verdict._replace(error=far.error, doubts=doubts)
         return verdict._replace(bound=far.bound, facts=facts)
+
+
+def _count(processes: int) -> str:
+    """So many processes, and how to start them on one machine."""
+    return f"{processes} processes (`heatnets launch -n {processes}`)"
 
 
 def _choose_test_points(

@@ -25,6 +25,7 @@ from heatnets.solvers.validation import EXCESS, BlockSizes, ValidationSet
 DAMPINGS = (1e-14, 1e-11, 1e-8, 1e-6, 1e-4)
 
 _ROWS_PER_FEATURE = 8  # two per column at the highest degree
+_MOST_PROCESSES = 1000  # in a message about memory
 _NEARLY_BEST = 2.0  # times the best score: differences up to this factor are noise
 
 
@@ -34,7 +35,8 @@ class Plan(NamedTuple):
     sizes: dict[str, int]  # features of each kind, per design, after the round
     rows: int  # after the round
     entries: int  # matrix entries to compute
-    memory: int  # bytes
+    memory: int  # bytes of each process
+    processes: int | None  # the least number of processes for which `memory` is enough
     growth: float  # features after the round over features before
 
 
@@ -102,14 +104,20 @@ class Dictionary:
             -(-_ROWS_PER_FEATURE * M // row_chunk) * row_chunk,
             len(self.validation.cache.points[0]),
         )
-        columns, own = M * (1 + max(self.degrees)), -(-N // self.ctx.processes.count)
-        memory = 8 * (
-            4 * M * (own + 2 * validation)
-            + 4 * (own + columns) * columns
-            + (N + M + 2 * validation) * self.problem.dim
-        )
+        columns = M * (1 + max(self.degrees))
+
+        def memory(processes: int) -> int:
+            own = -(-N // processes)
+            return 8 * (
+                4 * M * (own + 2 * validation)
+                + 4 * (own + columns) * columns
+                + (N + M + 2 * validation) * self.problem.dim
+            )
+
+        enough = (k for k in range(1, _MOST_PROCESSES) if memory(k) <= self.ctx.memory)
         entries = M * N - M_old * N_old + (M - M_old) * validation
-        return Plan(sizes, N, entries, memory, M / max(M_old, 1))
+        needed = memory(self.ctx.processes.count)
+        return Plan(sizes, N, entries, needed, next(enough, None), M / max(M_old, 1))
 
     def grow(self, growing: list[str], label: str) -> None:
         """Double the features of the named designs, and add rows in proportion."""

@@ -180,11 +180,15 @@ class Growth(abc.ABC):
             )
         return Limit(self.run.ctx.processes.from_first("time limit", message))
 
-    def memory_limit(self, needed: int) -> str:
-        """Message if a round needs more bytes than there are, else ""."""
+    def memory_limit(self, needed: int, processes: int | None = None) -> str:
+        """Message if a round needs more bytes than there are, else "".
+
+        `processes` is the number of processes that would have enough, if it is known.
+        """
         if needed <= self.run.ctx.memory:
             return ""
-        return Limit("the next round would not fit into `memory`")
+        would_do = "" if processes is None else f" ({processes} processes would have enough)"
+        return Limit(f"the next round would not fit into `memory`{would_do}")
 
     def build_solution(
         self, fit: CandidateFit, blocks: list[Feature], ending: StopReason, **facts: Any
