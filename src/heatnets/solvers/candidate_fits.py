@@ -92,7 +92,8 @@ class Dictionary:
         """What a round that doubles these designs takes.
 
         Counted as memory are values and residuals of all entries, the system at the highest degree
-        with its copies, and the coordinates of points and features.
+        with its copies, factors that processes exchange, and the coordinates of points and
+        features.
         """
         sizes = {
             name: (2 * size or self.block_sizes.block) if name in growing else size
@@ -108,9 +109,11 @@ class Dictionary:
 
         def memory(processes: int) -> int:
             own = -(-N // processes)
+            exchanged = 3 * columns**2 if processes > 1 else 0
             return 8 * (
                 4 * M * (own + 2 * validation)
                 + 4 * (own + columns) * columns
+                + exchanged
                 + (N + M + 2 * validation) * self.problem.dim
             )
 
