@@ -217,17 +217,24 @@ class ProcessGroup:
             raise ResourceError(f"{self._name_lost()}. {self.remedy}") from error
 
     def _name_lost(self) -> str:
-        """Which process has ended, as far as this machine can know."""
+        """Which processes have ended, as far as this machine can know.
+
+        The first to end may not be the first here: others end because of it.
+        """
         host, deadline = socket.gethostname(), time.monotonic() + _PATIENCE
-        while self._peers:
-            for rank, (where, pid) in enumerate(self._peers):
-                if where == host and not _is_running(pid):
-                    return f"process {rank} of {self.count} has ended (pid {pid} on {host})"
+        while True:
+            ended = [
+                f"process {rank} (pid {pid})"
+                for rank, (where, pid) in enumerate(self._peers)
+                if where == host and not _is_running(pid)
+            ]
+            if ended:
+                verb = "has" if len(ended) == 1 else "have"
+                return f"{' and '.join(ended)} of {self.count} {verb} ended on {host}"
             if time.monotonic() > deadline:
-                break
+                hosts = sorted({where for where, _ in self._peers} - {host}) or [host]
+                return f"a process on {', '.join(hosts)} has ended or cannot be reached"
             time.sleep(0.1)
-        hosts = sorted({where for where, _ in self._peers} - {host}) or [host]
-        return f"a process on {', '.join(hosts)} has ended or cannot be reached"
 
 
 def _padded_size(size: int) -> int:

@@ -59,7 +59,7 @@ def launch(
         _end_on_signals(started)
         codes = _wait(started)
         first = next((rank for rank, code in enumerate(codes) if code < 0), None)
-        if first is not None and codes[0] <= 0:  # process 0 has not said so itself
+        if first is not None:
             raise ResourceError(
                 f"process {first} of {count} was ended by signal {-codes[first]}; the "
                 f"others have ended too. {_advice(arguments)}"
