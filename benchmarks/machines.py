@@ -55,8 +55,8 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "max-call": (named("max-call", 5), {"tol": 1e-2, "max_rounds": 2}),
     "paper's settings": (named("oscillating", 10), hn.paper(100, 100, 800, 100)),
     "dense network": (
-        lambda: hn.Problem(400, 0.5, initial=layers, region=hn.Box(-1, 1)),
-        {"tol": 0, "max_rounds": 4},
+        lambda: hn.Problem(200, 0.5, initial=layers, region=hn.Box(-1, 1)),
+        {"tol": 0, "max_rounds": 5},
     ),
 }
 AGREE = [name for name in CASES if name != "dense network"]

@@ -357,7 +357,7 @@ def test_a_checkpoint_of_something_else_is_refused_with_the_difference(tmp_path,
         hn.solve(hn.problems.get("oscillating", dim=4), tol=0, max_rounds=1, checkpoint=file)
     with pytest.raises(hn.InputError, match="`seed` is 1 here, 0 there"):
         hn.solve(hn.problems.get("oscillating", dim=3), seed=1, checkpoint=file)
-    monkeypatch.setattr("heatnets.solvers.checkpoint.__version__", "9.9")
+    monkeypatch.setattr("heatnets.solvers.identity.__version__", "9.9")
     with pytest.raises(hn.InputError, match=f"`heatnets` is '9.9' here, '{hn.__version__}' there"):
         hn.solve(hn.problems.get("oscillating", dim=3), checkpoint=file)
     monkeypatch.undo()

@@ -153,7 +153,7 @@ def test_every_option_is_defined_once():
     from heatnets.solvers.options import SolveOptions
 
     defaults = {name: p.default for name, p in inspect.signature(hn.solve).parameters.items()}
-    for name in ("problem", "memory", "device", "progress"):
+    for name in ("problem", "memory", "device", "devices", "progress"):
         del defaults[name]
     assert {f.name: f.default for f in dataclasses.fields(SolveOptions)} == defaults
 

@@ -32,12 +32,16 @@ from heatnets._core.errors import (
     short_repr,
 )
 
-_RECORD = 1024  # bytes of the record that comes before each exchange
-_LONGEST = 600  # characters of a message in a record
+_RECORD = 2048  # bytes of the record that comes before each exchange
+_SMALL = 1024  # bytes of data that find room in a record
+_LONGEST = 900  # bytes of a message in a record
 _PATIENCE = 3.0  # seconds to wait for the operating system to know that a process has ended
 _KINDS: dict[str, type[HeatnetsError]] = {
     kind.__name__: kind for kind in (InputError, NumericalError, ResourceError, FileError)
 }
+
+
+_Record = tuple[dict[str, Any], bytes]  # what a process is about to do, and data
 
 
 def shares(rows: int, count: int, chunk: int = 1) -> list[slice]:
@@ -133,7 +137,7 @@ class ProcessGroup:
         Returns the array that was received; a process that receives nothing gets zeros.
         """
         array = np.ascontiguousarray(array)
-        self._compare(label, 0)
+        self._compare(label, b"")
         steps = tuple(sorted(pairs.items()))
         self.sent += array.nbytes if self.rank in pairs else 0
         with self._watched():
@@ -151,7 +155,8 @@ class ProcessGroup:
                 error.is_known_to_all = True  # type: ignore[attr-defined]
                 kind = type(error).__name__
                 text = str(error) if isinstance(error, HeatnetsError) else f"{kind}: {error}"
-                self._send_record({"failed": text[:_LONGEST], "kind": kind})
+                text = text.encode()[:_LONGEST].decode(errors="ignore")
+                self._send_record({"failed": text, "kind": kind})
             raise
 
     def _permuted(self, array: Any, steps: tuple[tuple[int, int], ...]) -> Any:
@@ -169,7 +174,10 @@ class ProcessGroup:
 
     def _exchange_bytes(self, label: str, content: bytes) -> list[bytes]:
         """The bytes of all processes, in the order of their ranks."""
-        sizes = self._compare(label, len(content))
+        records = self._compare(label, content)
+        sizes = [record["size"] for record, _ in records]
+        if max(sizes) <= _SMALL:
+            return [data[:size] for (_, data), size in zip(records, sizes, strict=True)]
         padded = np.zeros(_padded_size(max(sizes)), np.uint8)
         padded[: len(content)] = np.frombuffer(content, np.uint8)
         rows = self._everywhere(padded)
@@ -181,23 +189,27 @@ class ProcessGroup:
         with self._watched():
             return np.asarray(self._to_all(self._whole(row[None])).addressable_data(0))
 
-    def _send_record(self, record: dict[str, Any]) -> list[dict[str, Any]]:
-        row = np.frombuffer(json.dumps(record).encode().ljust(_RECORD), np.uint8)
+    def _send_record(self, record: dict[str, Any], data: bytes = b"") -> list[_Record]:
+        """The records of all processes, each with a few bytes of data."""
+        head = json.dumps(record, ensure_ascii=False).encode()
+        row = np.frombuffer((head + b"\0" + data).ljust(_RECORD, b"\0"), np.uint8)
         self.sent += _RECORD
-        return [json.loads(bytes(r)) for r in self._everywhere(row)]
+        parts = [row.tobytes().partition(b"\0") for row in self._everywhere(row)]
+        return [(json.loads(head), rest) for head, _, rest in parts]
 
-    def _compare(self, label: str, size: int) -> list[int]:
-        """Compare what the processes are about to do, and return their numbers of bytes."""
+    def _compare(self, label: str, content: bytes) -> list[_Record]:
+        """Compare what the processes are about to do; the content is sent along if it is small."""
         if self._is_broken:
             raise ResourceError(f"another process has failed before. {self.remedy}")
-        records = self._send_record({"label": label, "size": size})
-        for rank, record in enumerate(records):
+        data = content if len(content) <= _SMALL else b""
+        records = self._send_record({"label": label, "size": len(content)}, data)
+        for rank, (record, _) in enumerate(records):
             if "failed" in record:
                 kind = _KINDS.get(record["kind"], ResourceError)
                 error = kind(f"process {rank} of {self.count}: {record['failed']}")
                 error.is_known_to_all = True  # type: ignore[attr-defined]
                 raise error
-        labels = [record["label"] for record in records]
+        labels = [record["label"] for record, _ in records]
         if len(set(labels)) > 1:
             self._is_broken = True
             raise ResourceError(
@@ -205,7 +217,7 @@ class ProcessGroup:
                 "run the same program, on machines of the same kind, with the same versions. "
                 f"{self.remedy}"
             )
-        return [record["size"] for record in records]
+        return records
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

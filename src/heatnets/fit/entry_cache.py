@@ -76,9 +76,13 @@ class EntryCache:
         total, count = self.processes.total("size", [mean_square * len(values), len(values)])
         return float(np.sqrt(total / count))
 
-    def largest(self, values: np.ndarray) -> float:
-        """The largest of values at the points of all processes."""
-        return float(self.processes.largest("largest value", np.max(values, initial=0.0))[0])
+    def largest(self, numbers: Any) -> np.ndarray:
+        """Numbers of this process, or those of another one that are larger."""
+        return self.processes.largest("largest values", numbers)
+
+    def largest_data(self) -> np.ndarray:
+        """The largest |u0| and |right-hand side| at the points of all processes, (2,)."""
+        return self.largest([np.max(np.abs(a), initial=0.0) for a in (self.initial, self.forcing)])
 
     def system(
         self, columns: np.ndarray, degree: int, rows: slice = slice(None)

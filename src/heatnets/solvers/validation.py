@@ -188,16 +188,14 @@ class ValidationSet:
         if not self._has_values:
             return 0.0
         caches = [self.cache] if rows is None else [self.cache, rows]
-        initial, source = (
-            max(known, *(cache.largest(np.abs(getattr(cache, name))) for cache in caches))
-            for known, name in zip(self.reference.largest, ("initial", "forcing"), strict=True)
-        )
+        largest = np.array([self.reference.largest, *(c.largest_data() for c in caches)])
+        initial, source = np.max(largest, axis=0)
         grown, worst = max(1.0, float(np.max(self.paths.grown))), 0.0
         for cache in caches:
             bound = grown * (initial + cache.points[0] * source)
             value = np.abs(cache.fitted(weights, columns, degree))
             ratio = np.divide(value, bound, out=np.zeros_like(value), where=bound > 0)
-            worst = max(worst, cache.largest(ratio))
+            worst = max(worst, float(cache.largest(np.max(ratio, initial=0.0))[0]))
         return worst
 
     def sample(self, weights: np.ndarray, columns: np.ndarray, degree: int) -> ErrorSamples:
