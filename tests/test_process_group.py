@@ -99,7 +99,9 @@ def test_joined_factors_are_a_factor_of_all_rows(count):
         R, right = least_squares._factor(A[own], b[own])
         return least_squares._join_factors(R, right, group)
 
-    for R, right in in_threads(count, work):
+    (first, _), *_ = joined = in_threads(count, work)
+    for R, right in joined:
+        np.testing.assert_array_equal(R, first)
         np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-12)
         np.testing.assert_allclose(R.T @ right, A.T @ b, atol=1e-10)
         assert np.all(np.tril(R, -1) == 0)
@@ -170,7 +172,8 @@ def solve(problem, **options):
     u = hn.solve(problem, devices="all", **options)
     x = np.full((3, problem.dim), 0.3) * [[1], [0], [-2]]
     sure = u.with_devices("all").certify(problem.horizon, x[0], samples=256)
-    return [u(problem.horizon, x).tolist(), sure.value, sure.halfwidth, u.stats["rows"]]
+    known = [u.stats[name] for name in ("residual_train", "estimated_error")]
+    return [u(problem.horizon, x).tolist(), [sure.value, sure.halfwidth, *known], u.stats["rows"]]
 
 
 get, first = hn.problems.get, group.rank == 0
@@ -240,9 +243,10 @@ def test_two_processes_find_the_solution_of_one(two_processes, name, problem, di
     x = np.full((3, dim), 0.3) * [[1], [0], [-2]]
     sure = u.certify(problem.horizon, x[0], samples=256)
     for seen in two_processes:
-        values, value, halfwidth, rows = seen[name]
+        values, numbers, rows = seen[name]
         np.testing.assert_allclose(values, u(problem.horizon, x), rtol=1e-10)
-        np.testing.assert_allclose([value, halfwidth], [sure.value, sure.halfwidth], rtol=1e-8)
+        known = [u.stats[name] for name in ("residual_train", "estimated_error")]
+        np.testing.assert_allclose(numbers, [sure.value, sure.halfwidth, *known], rtol=1e-6)
         assert tuple(rows) == u.stats["rows"]
     assert two_processes[0][name] == two_processes[1][name]
 
