@@ -472,6 +472,19 @@ def test_lines_about_long_work_speak_of_its_phase(monkeypatch, capfd):
     ]
 
 
+def test_the_time_left_does_not_count_what_came_before_the_first_piece(monkeypatch, capfd):
+    clock = [0.0]
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])
+    lines = progress.ProgressLines()
+    for clock[0], done, total in ((1, 0, 1), (29, 100, 1000), (40, 320, 1000), (55, 340, 2000)):
+        lines("round 0", done, total)
+    assert capfd.readouterr().err.splitlines() == [
+        "heatnets: round 0: 100 of 1000 after 28 s",  # of which most were spent on compiling
+        "heatnets: round 0: 320 of 1000 after 39 s, about 34 s left",
+        "heatnets: round 0: 340 of 2000 after 54 s",  # another part
+    ]
+
+
 def test_rounds_get_lines_where_the_work_is_long(monkeypatch, capfd):
     clock = [0.0]
     monkeypatch.setattr(progress.time, "perf_counter", lambda: clock[0])

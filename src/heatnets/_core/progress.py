@@ -97,7 +97,8 @@ class ProgressLines:
 
     def __init__(self) -> None:
         self._begin = self._last = time.perf_counter()
-        self._phase, self._start, self._first = "", self._last, 0
+        self._phase, self._start = "", self._last
+        self._part, self._done, self._total = (self._last, 0), 0, 0  # when and where a part began
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         now = time.perf_counter()
@@ -105,14 +106,23 @@ class ProgressLines:
             if phase.error is None or now - self._begin >= LONG:
                 self._say(str(phase), now)
             return
-        if phase != self._phase or done < self._first:
-            self._phase, self._start, self._first = phase, now, done
+        is_new = phase != self._phase
+        if is_new:
+            self._phase, self._start = phase, now
+        # A round has parts with totals of their own, and the first piece of each is compiled.
+        if is_new or total != self._total or done < self._done:
+            self._part = now, done
+        self._done, self._total = done, total
         is_long = now - self._start >= LONG / 2 and now - self._last >= LONG
         if not is_long or done >= total:
             return
-        elapsed, gained = now - self._start, done - self._first
-        left = f", about {format_seconds(elapsed / gained * (total - done))} left" if gained else ""
-        self._say(f"{phase}: {done} of {total} after {format_seconds(elapsed)}{left}", now)
+        since, first = self._part
+        left = ""
+        if done > first:
+            seconds = (now - since) / (done - first) * (total - done)
+            left = f", about {format_seconds(seconds)} left"
+        spent = format_seconds(now - self._start)
+        self._say(f"{phase}: {done} of {total} after {spent}{left}", now)
 
     def _say(self, text: str, now: float) -> None:
         self._last = now
