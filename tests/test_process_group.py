@@ -376,9 +376,9 @@ def test_processes_that_do_not_find_each_other_end_with_a_message():
 
 def test_memory_that_several_processes_have_is_named():
     problem = hn.problems.get("nonseparable", dim=3)
-    with pytest.raises(hn.ResourceError, match="Take 3 processes .*launch -n 3"):
+    with pytest.raises(hn.ResourceError, match="3 processes with as much each"):
         hn.solve(problem, memory=16_000_000)
-    with pytest.warns(hn.HeatnetsWarning, match=r"into `memory` \(\d+ processes would have enough"):
+    with pytest.warns(hn.HeatnetsWarning, match=r"into `memory` \(\d+ processes with as much"):
         hn.solve(problem, tol=1e-9, memory=60_000_000)
 
 

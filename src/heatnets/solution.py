@@ -132,8 +132,8 @@ class Solution(CertifiedNetwork):
         """
         other, ctx = copy(self), make_context(progress=self._ctx.progress, devices=devices)
         other._ctx = replace(ctx, memory=self._ctx.memory) if ctx.processes.count == 1 else ctx
-        other.__dict__.pop("network", None)
-        other.__dict__.pop("_quiet", None)
+        for name in ("network", "_quiet", "_smooth", "kinks"):  # made for other processes
+            other.__dict__.pop(name, None)
         return other
 
     @in_context

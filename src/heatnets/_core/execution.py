@@ -13,7 +13,13 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from heatnets._core.errors import InputError, ResourceError, check_positive, short_repr
+from heatnets._core.errors import (
+    HeatnetsError,
+    InputError,
+    ResourceError,
+    check_positive,
+    short_repr,
+)
 from heatnets._core.process_group import ALONE, ProcessGroup, find_devices, process_group
 
 Progress = Callable[[str, int, int], None]
@@ -125,9 +131,16 @@ def make_context(
     chosen = [_find_device(device)] if devices is None else find_devices(devices)
     processes = process_group(chosen)
     own = [one for one in chosen if one.process_index == jax.process_index()]
+    if not own:
+        raise InputError(
+            f"`device` must be one of this process; got {chosen[0]}, of process "
+            f'{chosen[0].process_index}. For all of them: devices="all".'
+        )
     jax_device = own[0]
     if memory is None:
         limit = _free_bytes(jax_device) * 3 // 4
+        if jax_device.platform == "cpu":
+            limit //= processes.count_here
     else:
         limit = int(check_positive("memory", memory, "It is in bytes: memory=4 * 2**30 for 4 GiB."))
         if limit < 2**20:
@@ -240,6 +253,8 @@ def within_memory(work: Callable[[ExecutionContext], PyTree], ctx: ExecutionCont
     while True:
         try:
             return work(ctx)
+        except HeatnetsError:  # of another process: a ResourceError is a MemoryError too
+            raise
         except MemoryError as error:  # of NumPy, on the host
             raise ResourceError(
                 f"the host ran out of memory: {error}. Take fewer features or rows."
@@ -247,7 +262,7 @@ def within_memory(work: Callable[[ExecutionContext], PyTree], ctx: ExecutionCont
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) and "out of memory" not in str(error).lower():
                 raise
-            if ctx.tile_shrinks.count == _HALVINGS:
+            if ctx.tile_shrinks.count >= _HALVINGS:
                 raise ResourceError(
                     f"{ctx.device.device_kind} ran out of memory, also with tiles an eighth as "
                     f"large ({_format_bytes(ctx.tile_bytes)}). Take fewer features or rows, "

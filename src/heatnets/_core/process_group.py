@@ -13,7 +13,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -36,8 +36,10 @@ _RECORD = 2048  # bytes of the record that comes before each exchange
 _SMALL = 1024  # bytes of data that find room in a record
 _LONGEST = 900  # bytes of a message in a record
 _PATIENCE = 3.0  # seconds to wait for the operating system to know that a process has ended
+# The error that the other processes raise, by the classes of that of one.
 _KINDS: dict[str, type[HeatnetsError]] = {
-    kind.__name__: kind for kind in (InputError, NumericalError, ResourceError, FileError)
+    **{kind.__name__: kind for kind in (InputError, NumericalError, ResourceError, FileError)},
+    "OSError": FileError,
 }
 
 
@@ -68,7 +70,7 @@ class ProcessGroup:
     def __init__(self, devices: list[Any]) -> None:
         self.count = max(len(devices), 1)
         self.rank, self.device, self.remedy, self.sent = 0, None, "Begin anew.", 0
-        self._is_broken, self._peers = False, list[list[Any]]()
+        self._is_broken, self._peers, self._turn = False, list[list[Any]](), 0
         if self.count > 1:
             self.rank = [d.process_index for d in devices].index(jax.process_index())
             self.device = devices[self.rank]
@@ -79,6 +81,11 @@ class ProcessGroup:
             self._permute = partial(jax.jit, static_argnums=1)(self._permuted)
             here = json.dumps([socket.gethostname(), os.getpid()]).encode()
             self._peers = [json.loads(bytes(b)) for b in self._exchange_bytes("start", here)]
+
+    @property
+    def count_here(self) -> int:
+        """The number of these processes on this machine."""
+        return max(1, sum(host == socket.gethostname() for host, _ in self._peers))
 
     def share(self, rows: int, chunk: int = 1) -> slice:
         """The rows of this process, of so many in all: whole chunks, if there are enough."""
@@ -115,8 +122,8 @@ class ProcessGroup:
         return np.sum(np.stack(self.gather(label, np.atleast_1d(numbers))), axis=0)
 
     def largest(self, label: str, numbers: Any) -> np.ndarray:
-        """The largest over the processes."""
-        return np.max(np.stack(self.gather(label, np.atleast_1d(numbers))), axis=0)
+        """The largest over the processes; NaN does not count."""
+        return np.fmax.reduce(np.stack(self.gather(label, np.atleast_1d(numbers))))
 
     def from_first(self, label: str, text: str) -> str:
         """The text of process 0."""
@@ -146,9 +153,14 @@ class ProcessGroup:
 
     @contextmanager
     def watch(self) -> Iterator[None]:
-        """Tell the other processes if the body of a `with` statement raises an error."""
+        """Tell the other processes if the body of a `with` statement raises an error.
+
+        All wait at its end, so that none has gone on when another one fails.
+        """
         try:
             yield
+            if self.count > 1:
+                self._compare("end of a call", b"")
         except BaseException as error:
             is_known = getattr(error, "is_known_to_all", False)
             if self.count > 1 and not self._is_broken and not is_known:
@@ -156,7 +168,9 @@ class ProcessGroup:
                 kind = type(error).__name__
                 text = str(error) if isinstance(error, HeatnetsError) else f"{kind}: {error}"
                 text = text.encode()[:_LONGEST].decode(errors="ignore")
-                self._send_record({"failed": text, "kind": kind})
+                kinds = [base.__name__ for base in type(error).__mro__]
+                with suppress(ResourceError):  # one that has ended does not hide this error
+                    self._send_record({"failed": text, "kinds": kinds})
             raise
 
     def _permuted(self, array: Any, steps: tuple[tuple[int, int], ...]) -> Any:
@@ -193,7 +207,7 @@ class ProcessGroup:
         """The records of all processes, each with a few bytes of data."""
         head = json.dumps(record, ensure_ascii=False).encode()
         row = np.frombuffer((head + b"\0" + data).ljust(_RECORD, b"\0"), np.uint8)
-        self.sent += _RECORD
+        self.sent, self._turn = self.sent + _RECORD, self._turn + 1
         parts = [row.tobytes().partition(b"\0") for row in self._everywhere(row)]
         return [(json.loads(head), rest) for head, _, rest in parts]
 
@@ -201,11 +215,12 @@ class ProcessGroup:
         """Compare what the processes are about to do; the content is sent along if it is small."""
         if self._is_broken:
             raise ResourceError(f"another process has failed before. {self.remedy}")
+        label = f"{label}, exchange {self._turn}"
         data = content if len(content) <= _SMALL else b""
         records = self._send_record({"label": label, "size": len(content)}, data)
         for rank, (record, _) in enumerate(records):
             if "failed" in record:
-                kind = _KINDS.get(record["kind"], ResourceError)
+                kind = next((_KINDS[k] for k in record["kinds"] if k in _KINDS), ResourceError)
                 error = kind(f"process {rank} of {self.count}: {record['failed']}")
                 error.is_known_to_all = True  # type: ignore[attr-defined]
                 raise error

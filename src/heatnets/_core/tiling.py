@@ -144,10 +144,10 @@ def _divide(
     processes, rows = ctx.processes, len(points[0])
     each = ctx.on_each_device()
     is_much = rows * features * _coordinates(points) >= _DIVIDED
-    if not ctx.is_shared or not is_much or rows < processes.count * len(each):
+    if not ctx.is_shared or not is_much or rows < processes.count:
         return compute(points, each[0])
     own = tuple(p[processes.share(rows, row_chunk)] for p in points)
-    bounds = shares(len(own[0]), len(each), row_chunk)
+    bounds = [s for s in shares(len(own[0]), len(each), row_chunk) if s.stop > s.start]
 
     @with_x64  # a setting of each thread
     def part(number: int) -> PyTree:
@@ -155,8 +155,8 @@ def _divide(
             results = compute(tuple(p[bounds[number]] for p in own), each[number])
             return jax.tree.map(np.asarray, results)
 
-    with ThreadPoolExecutor(len(each)) as pool:
-        others = [pool.submit(part, number) for number in range(1, len(each))]
+    with ThreadPoolExecutor(len(bounds)) as pool:
+        others = [pool.submit(part, number) for number in range(1, len(bounds))]
         parts = [part(0), *(other.result() for other in others)]
     results = jax.tree.map(lambda *arrays: np.concatenate(arrays), *parts)
     return processes.join_rows("rows", results)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -74,6 +75,8 @@ def main() -> None:
             sys.exit(2)
         code = exit_code(error, debug)
         if "--distributed" in sys.argv:
+            if code is None:
+                traceback.print_exception(error)
             launch.leave(error, 1 if code is None else code)
         if code is None:
             raise

@@ -58,17 +58,20 @@ def launch(
         ]
         _end_on_signals(started)
         codes = _wait(started)
-        first = next((rank for rank, code in enumerate(codes) if code < 0), None)
-        if first is not None:
+        # One that failed by itself is the cause; JAX ends others by SIGABRT.
+        ended = {rank: code for rank, code in enumerate(codes) if code}
+        killed = [rank for rank, code in ended.items() if code < 0 and code != -signal.SIGABRT]
+        failed = [rank for rank, code in ended.items() if code > 0]
+        for rank in failed[:1] if 0 not in failed else []:  # process 0 has spoken itself
+            sys.stderr.write(logs[rank].read_text(errors="replace"))
+        if killed or (ended and not failed):
+            first = (killed or list(ended))[0]
             raise ResourceError(
-                f"process {first} of {count} was ended by signal {-codes[first]}; the "
-                f"others have ended too. {_advice(arguments)}"
+                f"process {first} of {count} was ended by signal {-codes[first]}; the others "
+                f"have ended too. {_advice(arguments)}"
             )
-        for log, code in zip(logs[1:], codes[1:], strict=True):
-            if code and not codes[0]:
-                sys.stderr.write(log.read_text(errors="replace"))
-    if any(codes):
-        sys.exit(next(code for code in codes if code))
+    if failed:
+        sys.exit(codes[failed[0]])
 
 
 def connect() -> ProcessGroup:

@@ -80,7 +80,11 @@ class EquationGrowth(Growth):
         self._growing = [design.name for design in self.dictionary.designs]
         self._choice_seconds = 0.0  # of the last choice
         plan = self.dictionary.plan(self._growing)
-        remedy = "" if plan.processes is None else f"Take {_count(plan.processes)}."
+        remedy = (
+            f"{plan.processes} processes with as much each would do (docs/machines.md)."
+            if plan.processes
+            else ""
+        )
         run.ctx.require_memory(plan.memory, "the first round", remedy)
         # Results of final checks by the number of features, without and with paths that go far.
         self._verdicts: dict[int, Verdict] = {}
@@ -262,11 +266,6 @@ class EquationGrowth(Growth):
             facts |= {"far_error": far.error, "doubts": doubts}
             verdict = verdict._replace(error=far.error, doubts=doubts)
         return verdict._replace(bound=far.bound, facts=facts)
-
-
-def _count(processes: int) -> str:
-    """So many processes, and how to start them on one machine."""
-    return f"{processes} processes (`heatnets launch -n {processes}`)"
 
 
 def _choose_test_points(

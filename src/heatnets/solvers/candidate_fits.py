@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from heatnets._core.errors import NumericalError
+from heatnets._core.errors import InputError, NumericalError
 from heatnets.features.features import Equation, Feature
 from heatnets.fit import least_squares
 from heatnets.fit.collocation import PLACEMENTS, Points
@@ -56,6 +56,11 @@ class Dictionary:
         self.sizes = dict.fromkeys((design.name for design in self.designs), 0)
         self.kind, self.design, self.rank = (np.zeros(0, int) for _ in range(3))
         row_chunk = block_sizes.row_chunk
+        if run.ctx.processes.count > row_chunk:
+            raise InputError(
+                f"at most {row_chunk} processes can share this solve; got "
+                f"{run.ctx.processes.count}. Start fewer."
+            )
         self.row_count = row_chunk  # of all processes
         self.rows = EntryCache(
             run.problem,
@@ -204,7 +209,7 @@ class Dictionary:
         """The weights where no damped fit is finite."""
         if constraint is not None:
             constraint = np.concatenate([constraint, np.zeros(degree * len(columns))])
-        A, b = self.rows.system(columns, degree)
+        A, b = self.rows.processes.join_rows("system", self.rows.system(columns, degree))
         return least_squares.solve(A, b, "svd", None, 0.0, constraint)
 
     def _best(self, candidates: list[CandidateFit]) -> CandidateFit:

@@ -187,7 +187,9 @@ class Growth(abc.ABC):
         """
         if needed <= self.run.ctx.memory:
             return ""
-        would_do = "" if processes is None else f" ({processes} processes would have enough)"
+        would_do = (
+            "" if processes is None else f" ({processes} processes with as much each would do)"
+        )
         return Limit(f"the next round would not fit into `memory`{would_do}")
 
     def build_solution(

@@ -15,7 +15,7 @@ from heatnets.pde.fingerprint import differences, fingerprint
 from heatnets.pde.problem import Problem
 from heatnets.solvers.run import Run
 
-CHECKPOINT_FORMAT = 3  # of the state; a checkpoint of another format is refused
+CHECKPOINT_FORMAT = 4  # of the state; a checkpoint of another format is refused
 
 
 def identify(run: Run, problem: dict[str, Any]) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class ValidationSet:
             return 0.0
         caches = [self.cache] if rows is None else [self.cache, rows]
         largest = np.array([self.reference.largest, *(c.largest_data() for c in caches)])
-        initial, source = np.max(largest, axis=0)
+        initial, source = np.fmax.reduce(largest)  # without NaN
         grown, worst = max(1.0, float(np.max(self.paths.grown))), 0.0
         for cache in caches:
             bound = grown * (initial + cache.points[0] * source)
