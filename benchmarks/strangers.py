@@ -489,7 +489,7 @@ def summary(cells: list[dict[str, Any]]) -> str:
     third, tenth = [c for c in good if ratio(c) < 1 / 3], [c for c in good if ratio(c) < 0.1]
     large = [c for c in third if num(c["error"]) > 1e-6]
     silent = [c for c in third if not c["not_solved"]]
-    asked = [c for c in good if c["tol"] is not None]
+    asked = [c for c in good if c["tol"]]
     met = [c for c in asked if c["met"]]
     false = [c for c in met if num(c["error"]) > c["tol"]]
     regions = [c for c in good if (c.get("region") or {}).get("certified")]
