@@ -190,7 +190,8 @@ def kill(times: int) -> None:
 
         start = time.perf_counter()
         run("solve", "p.toml", "--out", "alone.heatnets").communicate()
-        print(f"alone: {time.perf_counter() - start:.0f} s")
+        whole = time.perf_counter() - start
+        print(f"alone: {whole:.0f} s")
         alone = hn.load(folder / "alone.heatnets")
         x = alone.problem.region.sample(np.random.default_rng(1), 20, 10)
         print("| ended | after | seconds until all had ended | message | values after --resume |")
@@ -200,7 +201,7 @@ def kill(times: int) -> None:
             rank, out = number % 3, f"{number}.heatnets"
             solve = ("solve", "p.toml", "--out", out)
             process = run("launch", "-n", "3", *solve)
-            delay = 2 + 30 * rng.random()
+            delay = 3 + 0.8 * whole * rng.random()
             time.sleep(delay)
             children = subprocess.run(
                 ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
