@@ -18,7 +18,7 @@ from heatnets.certify import region_error
 from heatnets.certify.importance_points import choose_points, mean_squared_score
 from heatnets.certify.reference_values import ReferenceValues
 from heatnets.features.equation import build_equation
-from heatnets.fit import least_squares
+from heatnets.fit import least_squares, triangular_factors
 from heatnets.fit.entry_cache import EntryCache
 from heatnets.solvers.adaptive import EquationGrowth
 from heatnets.solvers.candidate_fits import Dictionary
@@ -383,7 +383,7 @@ def test_one_factorisation_serves_the_first_columns(constrained):
 def test_triangular_factors_in_two_halves(rows, columns):
     """RᵀR = AᵀA, with R upper triangular, whether the rows are factored in halves or not."""
     A = np.random.default_rng(0).standard_normal((rows, columns))
-    R = least_squares._parallel_qr(A)
+    R = triangular_factors.parallel_qr(A)
     assert np.array_equal(R, np.triu(R))
     np.testing.assert_allclose(R.T @ R, A.T @ A, atol=1e-12 * rows)
 

@@ -20,7 +20,7 @@ import pytest
 import heatnets as hn
 from heatnets._core.precision import with_x64
 from heatnets._core.process_group import ALONE, ProcessGroup, find_devices, process_group
-from heatnets.fit import least_squares
+from heatnets.fit import triangular_factors
 from heatnets.fit.least_squares import Damped
 
 
@@ -96,8 +96,8 @@ def test_joined_factors_are_a_factor_of_all_rows(count):
 
     def work(group):
         own = group.share(90)
-        R, right = least_squares._factor(A[own], b[own])
-        return least_squares._join_factors(R, right, group)
+        R, right = triangular_factors.factor_rows(A[own], b[own])
+        return triangular_factors.join_factors(R, right, group)
 
     (first, _), *_ = joined = in_threads(count, work)
     for R, right in joined:

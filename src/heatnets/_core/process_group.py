@@ -127,16 +127,13 @@ class ProcessGroup:
 
     def from_first(self, label: str, text: str) -> str:
         """The text of process 0."""
-        if self.count == 1:
-            return text
-        mine = text.encode() if self.rank == 0 else b""
-        return bytes(self._exchange_bytes(label, mine)[0]).decode()
+        return self.bytes_from_first(label, text.encode()).decode()
 
     def bytes_from_first(self, label: str, content: bytes) -> bytes:
         """The bytes of process 0."""
         if self.count == 1:
             return content
-        return bytes(self._exchange_bytes(label, content if self.rank == 0 else b"")[0])
+        return self._exchange_bytes(label, content if self.rank == 0 else b"")[0]
 
     def exchange(self, label: str, array: np.ndarray, pairs: dict[int, int]) -> np.ndarray:
         """Exchange arrays of one shape between processes: `pairs` maps senders to receivers.
